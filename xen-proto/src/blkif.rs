@@ -1,0 +1,1 @@
+//! The block ring's ABI (io/blkif.h). (being built)
