@@ -153,3 +153,9 @@ pub trait Pages {
     /// Gives back a page that came from [`Pages::take_page`].
     fn give_page(&mut self, page: Mfn);
 }
+
+/// Looks at the bytes of our own pages by machine frame, e.g. at what a [`Grants::copy`] or a device put there.
+pub trait PageBytes {
+    /// Copies bytes out of a page that came from [`Pages::take_page`]; `offset` plus the length is at most a page.
+    fn read_page(&self, page: Mfn, offset: usize, into: &mut [u8]);
+}
