@@ -1,9 +1,21 @@
 //! What the backend asks of a disk: a queue of scatter-gather commands that complete by tag, in any order.
 
+use core::fmt;
+
 use xen_proto::MachineAddr;
 
 /// The unit of every sector number in the block ring's ABI and in [`Disk`], whatever a disk's logical block: 512 bytes (blkif.h).
 pub const SECTOR_BYTES: u64 = 512;
+
+/// A disk of this driver domain, counted from 0 in the order in which they were added: `disk0`, `disk1`...
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DiskId(pub u16);
+
+impl fmt::Display for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "disk{}", self.0)
+    }
+}
 
 /// What a disk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

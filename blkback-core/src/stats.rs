@@ -1,0 +1,20 @@
+//! What a vbd has done: counters that only grow, and what is under way.
+
+/// Counters of one vbd since it was connected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Read requests answered with success.
+    pub reads: u64,
+    /// Write requests answered with success.
+    pub writes: u64,
+    /// Flush requests answered with success.
+    pub flushes: u64,
+    /// Sectors of 512 bytes read.
+    pub sectors_read: u64,
+    /// Sectors of 512 bytes written.
+    pub sectors_written: u64,
+    /// Requests answered with an error, or as not supported.
+    pub errors: u64,
+    /// Requests under way now.
+    pub in_flight: u32,
+}
