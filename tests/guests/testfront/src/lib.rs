@@ -1,2 +1,17 @@
+//! The pure half of testfront, a tiny PV guest that drives vbds as a script tells it.
 #![no_std]
-//! (being built)
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod load;
+pub mod malformed;
+pub mod pattern;
+pub mod report;
+pub mod request;
+pub mod script;
+mod words;
+
+pub use words::BadScript;
