@@ -1,0 +1,69 @@
+//! xenstore's ring (`struct xenstore_domain_interface`, io/xs_wire.h): bytes to and from xenstored, without waiting.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use xen_proto::Port;
+
+use crate::abi::rings::{StoreInterface, XENSTORE_RING_SIZE};
+use crate::{event, ring};
+
+/// The byte streams to and from xenstored.
+#[derive(Debug)]
+pub struct StoreRing {
+    ring: &'static StoreInterface,
+    port: Port,
+    told_broken: bool,
+}
+
+impl StoreRing {
+    pub(crate) const fn new(ring: &'static StoreInterface, port: Port) -> Self {
+        Self { ring, port, told_broken: false }
+    }
+
+    /// The port whose events say that there is something to read or room to write.
+    #[must_use]
+    pub const fn port(&self) -> Port {
+        self.port
+    }
+
+    /// Reads what is there, up to `into.len()` bytes; 0: nothing now.
+    pub fn read(&mut self, into: &mut [u8]) -> usize {
+        let ring = self.ring;
+        let cons = ring.rsp_cons.load(Ordering::Relaxed);
+        let waiting = self.filled(ring.rsp_prod.load(Ordering::Acquire), cons).unwrap_or(0);
+        let len = waiting.min(into.len());
+        ring::copy_out(&ring.rsp, cons, &mut into[..len]);
+        self.advance(&ring.rsp_cons, cons, len);
+        len
+    }
+
+    /// Writes as many bytes as there is room for; 0: no room now.
+    pub fn write(&mut self, from: &[u8]) -> usize {
+        let ring = self.ring;
+        let prod = ring.req_prod.load(Ordering::Relaxed);
+        let filled = self.filled(prod, ring.req_cons.load(Ordering::Acquire)).unwrap_or(XENSTORE_RING_SIZE);
+        let len = (XENSTORE_RING_SIZE - filled).min(from.len());
+        ring::copy_in(&ring.req, prod, &from[..len]);
+        self.advance(&ring.req_prod, prod, len);
+        len
+    }
+
+    /// Moves an index of ours and tells xenstored.
+    fn advance(&self, index: &AtomicU32, from: u32, by: usize) {
+        if by > 0 {
+            #[expect(clippy::cast_possible_truncation, reason = "at most the ring's size")]
+            index.store(from.wrapping_add(by as u32), Ordering::Release);
+            event::notify(self.port);
+        }
+    }
+
+    /// Bytes between two indices. Impossible ones stop this direction: there is nobody to tell but the log.
+    fn filled(&mut self, prod: u32, cons: u32) -> Option<usize> {
+        let filled = ring::filled(prod, cons, XENSTORE_RING_SIZE);
+        if filled.is_none() && !self.told_broken {
+            self.told_broken = true;
+            log::error!("xenstore's ring is broken: prod {prod:#x}, cons {cons:#x}; dom0 must restart this domain");
+        }
+        filled
+    }
+}
