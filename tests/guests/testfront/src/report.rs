@@ -1,4 +1,4 @@
-//! The lines that others read: one a step, one at the end.
+//! The lines that others read: one a step, one at the end; the console puts `testfront: ` before them.
 
 use alloc::format;
 use alloc::string::String;
@@ -41,15 +41,15 @@ impl Tally {
     #[must_use]
     pub fn step_line(number: u64, verdict: &str) -> String {
         match verdict.strip_prefix("failed: ") {
-            Some(why) => format!("testfront: step {number} FAILED {why}"),
-            None => format!("testfront: step {number} {verdict}"),
+            Some(why) => format!("step {number} FAILED {why}"),
+            None => format!("step {number} {verdict}"),
         }
     }
 
     /// The console's last line of a script.
     #[must_use]
     pub fn end_line(self) -> String {
-        format!("testfront: DONE ok={} failed={}", self.ok, self.failed)
+        format!("DONE ok={} failed={}", self.ok, self.failed)
     }
 }
 
@@ -60,15 +60,15 @@ mod tests {
     #[test]
     fn outcomes_are_worded_and_counted() {
         let table = [
-            (Aim::Success, Ok("8 sectors"), "ok 8 sectors", "testfront: step 3 ok 8 sectors"),
-            (Aim::Success, Ok(""), "ok", "testfront: step 3 ok"),
-            (Aim::Success, Err("why"), "failed: why", "testfront: step 3 FAILED why"),
-            (Aim::Failure, Err("why"), "ok failed as it had to: why", "testfront: step 3 ok failed as it had to: why"),
+            (Aim::Success, Ok("8 sectors"), "ok 8 sectors", "step 3 ok 8 sectors"),
+            (Aim::Success, Ok(""), "ok", "step 3 ok"),
+            (Aim::Success, Err("why"), "failed: why", "step 3 FAILED why"),
+            (Aim::Failure, Err("why"), "ok failed as it had to: why", "step 3 ok failed as it had to: why"),
             (
                 Aim::Failure,
                 Ok("x"),
                 "failed: succeeded, which it must not: x",
-                "testfront: step 3 FAILED succeeded, which it must not: x",
+                "step 3 FAILED succeeded, which it must not: x",
             ),
         ];
         let mut tally = Tally::default();
@@ -77,6 +77,6 @@ mod tests {
             assert_eq!(got, verdict);
             assert_eq!(Tally::step_line(3, &got), line);
         }
-        assert_eq!(tally.end_line(), "testfront: DONE ok=3 failed=2");
+        assert_eq!(tally.end_line(), "DONE ok=3 failed=2");
     }
 }

@@ -156,6 +156,8 @@ pub struct Shape {
     pub order: u32,
     /// How the pages are named in xenstore.
     pub naming: Naming,
+    /// Where the ring's indices start: near the end of 32 bits they wrap soon.
+    pub start: u32,
     /// Where the segments stand.
     pub form: Form,
     /// The sector of its page at which each segment starts, 0..8.
@@ -406,6 +408,7 @@ fn parse_shape(words: &mut Words<'_>) -> Result<Shape, BadScript> {
         abi: words.named("abi")?.unwrap_or(Abi::X86_64),
         order,
         naming: if numbered || order > 0 { Naming::Numbered } else { Naming::Single },
+        start: words.number("start")?.unwrap_or(0),
         form: words.named("form")?.unwrap_or(Form::Direct),
         skew,
         segment,

@@ -3,7 +3,7 @@ use std::vec;
 use super::*;
 
 const PLAIN: Shape =
-    Shape { abi: Abi::X86_64, order: 0, naming: Naming::Single, form: Form::Direct, skew: 0, segment: 8 };
+    Shape { abi: Abi::X86_64, order: 0, naming: Naming::Single, start: 0, form: Form::Direct, skew: 0, segment: 8 };
 
 fn on(numbers: &[u32], action: Action) -> Deed {
     Deed::On(Which::These(numbers.to_vec()), action)
@@ -38,7 +38,7 @@ fn steps_are_read() {
         ("end stay", Deed::End(Ending::Stay)),
         ("connect vbd=51712", on(&[51712], Action::Connect(connect(PLAIN, Haste::Patient, 30)))),
         (
-            "connect early order=2 vbd=0xca00,51728 abi=32 form=indirect skew=3 segment=2 seconds=7",
+            "connect early order=2 vbd=0xca00,51728 abi=32 form=indirect skew=3 segment=2 start=0xfffffff0 seconds=7",
             on(
                 &[51712, 51728],
                 Action::Connect(connect(
@@ -46,6 +46,7 @@ fn steps_are_read() {
                         abi: Abi::X86_32,
                         order: 2,
                         naming: Naming::Numbered,
+                        start: 0xffff_fff0,
                         form: Form::Indirect,
                         skew: 3,
                         segment: 2,
