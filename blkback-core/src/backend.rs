@@ -1,14 +1,22 @@
 //! The engine: all connected vbds, and the bounded turn that moves their requests to the disks and back.
 
+mod turn;
+
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use xen_proto::blkif::Abi;
-use xen_proto::platform::{Events, Grants, PageBytes, Pages, SharedRing};
+use xen_proto::platform::{DeviceMapping, Events, Grants, PageBytes, Pages, SharedRing};
 use xen_proto::{DomId, Port};
 
-use crate::disk::{Disk, DiskId, Geometry, Limits};
+use crate::disk::{Disk, DiskId, Geometry, Limits, SECTOR_BYTES};
+use crate::intake::{BATCH_SEGMENTS, Batch};
+use crate::lane::{Finished, Lane};
+use crate::ram::Copier;
+use crate::request::Bounds;
 use crate::stats::Stats;
-use crate::volume::{Mode, Volume};
+use crate::vbd::{Intake, Table, VbdIndex};
+use crate::volume::{Extent, Mode, Volume};
 
 /// A vbd: one virtual disk of one guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -95,27 +103,57 @@ pub struct Drained<R> {
 /// All connected vbds and the requests under way.
 #[derive(Debug)]
 pub struct Backend<R> {
-    rings: Vec<R>,
+    vbds: Table<R>,
+    lanes: Vec<Lane>,
+    /// Vbds on RAM volumes with requests to take, in turn.
+    ram_queue: VecDeque<VbdIndex>,
+    reports: VecDeque<Report<R>>,
+    batch: Batch,
+    copier: Copier,
+    /// Requests that are over, and mappings to be ended: empty between the steps of a turn.
+    finished: Vec<Finished>,
+    mappings: Vec<DeviceMapping>,
 }
 
-#[expect(unused_variables, clippy::todo, reason = "being built")]
 impl<R: SharedRing> Backend<R> {
     /// An engine without vbds. It takes a few pages for indirect descriptors; `None` if there are not enough.
     pub fn new(pages: &mut impl Pages) -> Option<Self> {
-        todo!()
+        Some(Self {
+            vbds: Table::new(),
+            lanes: Vec::new(),
+            ram_queue: VecDeque::new(),
+            reports: VecDeque::new(),
+            batch: Batch::new(pages)?,
+            copier: Copier::new(),
+            finished: Vec::new(),
+            mappings: Vec::with_capacity(BATCH_SEGMENTS),
+        })
     }
 
     /// Adds a disk and reserves what its requests will need.
-    pub fn add_disk(&mut self, geometry: Geometry, limits: Limits, capacity: Capacity) -> DiskId {
-        todo!()
-    }
-
-    /// What a disk is.
     ///
     /// # Panics
-    /// If there is no such disk.
-    pub fn geometry(&self, disk: DiskId) -> Geometry {
-        todo!()
+    /// If its commands cannot carry a logical block, or the capacity is below what [`Capacity`] says.
+    pub fn add_disk(&mut self, geometry: Geometry, limits: Limits, capacity: Capacity) -> DiskId {
+        let id = u16::try_from(self.lanes.len()).expect("fewer disks than PCI functions");
+        self.lanes.push(Lane::new(geometry, limits, capacity));
+        self.finished.reserve(capacity.requests);
+        self.mappings.reserve(capacity.segments);
+        DiskId(id)
+    }
+
+    /// What a volume is like: its disk, with its own size.
+    ///
+    /// # Panics
+    /// If it is on an unknown disk.
+    pub fn geometry(&self, volume: &Volume) -> Geometry {
+        match volume {
+            Volume::Disk(extent) => Geometry {
+                sectors: extent.sectors,
+                ..self.lane(extent.disk).geometry
+            },
+            Volume::Ram(ram) => ram.geometry(),
+        }
     }
 
     /// Starts serving a vbd. Requests that are in its ring already are served without an event.
@@ -123,44 +161,133 @@ impl<R: SharedRing> Backend<R> {
     /// # Panics
     /// If the vbd is connected or draining, if its volume is on an unknown disk or leaves it, or if its port is in use.
     pub fn connect(&mut self, connection: Connection<R>) {
-        todo!()
+        if let Volume::Disk(Extent {
+            disk,
+            start,
+            sectors,
+        }) = connection.volume
+        {
+            let end = start.checked_add(sectors);
+            assert!(
+                end.is_some_and(|end| end <= self.lane(disk).geometry.sectors),
+                "a volume stays on its disk"
+            );
+        }
+        let geometry = self.geometry(&connection.volume);
+        let bounds = Bounds {
+            sectors: geometry.sectors,
+            block: u64::from(geometry.logical_block) / SECTOR_BYTES,
+            mode: connection.mode,
+        };
+        let index = self.vbds.insert(connection, bounds);
+        let vbds = self.vbds.len();
+        self.queue_of(index).reserve(vbds);
+        self.enqueue(index);
     }
 
-    /// Takes no more requests of this vbd, lets those under way finish and be answered, then reports [`Report::Drained`],
-    /// perhaps at once. Does nothing for a vbd that is unknown or draining.
+    /// Takes no more requests of this vbd and lets those under way finish and be answered; then, in the next turn or later,
+    /// comes [`Report::Drained`]. Does nothing for a vbd that is unknown or draining.
     pub fn disconnect(&mut self, id: VbdId) {
-        todo!()
+        let Some(index) = self.vbds.find(id) else {
+            return;
+        };
+        self.queue_of(index).retain(|queued| *queued != index);
+        self.vbds.drain(index);
+        self.recount(index);
     }
 
-    /// Whether the vbd is connected and was not told to disconnect.
-    pub fn is_connected(&self, id: VbdId) -> bool {
-        todo!()
+    /// Whether the vbd is connected or draining.
+    pub fn is_known(&self, id: VbdId) -> bool {
+        self.vbds.find(id).is_some()
     }
 
     /// An event arrived on this port. Returns whether it is a vbd's.
     pub fn event(&mut self, port: Port) -> bool {
-        todo!()
+        let index = self.vbds.find_port(port);
+        if let Some(index) = index
+            && self.vbds.get(index).intake == Intake::Armed
+        {
+            self.enqueue(index);
+        }
+        index.is_some()
     }
 
     /// One bounded turn: completions, new requests, unmaps, responses, notifications. Call it after events of vbds, interrupts
     /// of disks, `connect` and `disconnect`, and again while it says [`Progress::More`].
     pub fn turn<G, E, M, D>(&mut self, platform: &mut Platform<'_, G, E, M, D>) -> Progress
     where
-        G: Grants<Ring = R>,
+        G: Grants,
         E: Events,
         M: PageBytes,
         D: Disk,
     {
-        todo!()
+        self.complete(platform);
+        self.serve_disks(platform);
+        self.serve_ram(platform);
+        self.end_mappings(platform.grants);
+        self.vbds.publish(platform.events, &mut self.reports);
+        let disks = self
+            .lanes
+            .iter()
+            .any(|lane| lane.may_take() && !lane.queue.is_empty());
+        if disks || !self.ram_queue.is_empty() {
+            Progress::More
+        } else {
+            Progress::Sleep
+        }
     }
 
-    /// The next thing that the control plane must know; ask after each turn and each `disconnect` until `None`.
+    /// The next thing that the control plane must know; ask after each turn until `None`.
     pub fn next_report(&mut self) -> Option<Report<R>> {
-        todo!()
+        self.reports.pop_front()
     }
 
     /// What a vbd has done, `None` if it is unknown.
     pub fn stats(&self, id: VbdId) -> Option<Stats> {
-        todo!()
+        Some(self.vbds.get(self.vbds.find(id)?).stats())
+    }
+
+    fn lane(&self, disk: DiskId) -> &Lane {
+        self.lanes
+            .get(usize::from(disk.0))
+            .expect("volumes are on known disks")
+    }
+
+    fn lane_mut(&mut self, disk: DiskId) -> &mut Lane {
+        self.lanes
+            .get_mut(usize::from(disk.0))
+            .expect("volumes are on known disks")
+    }
+
+    /// The lane of a vbd, `None` if its volume is in RAM.
+    fn lane_of(&mut self, index: VbdIndex) -> Option<&mut Lane> {
+        match self.vbds.get(index).volume {
+            Volume::Disk(Extent { disk, .. }) => Some(self.lane_mut(disk)),
+            Volume::Ram(_) => None,
+        }
+    }
+
+    fn queue_of(&mut self, index: VbdIndex) -> &mut VecDeque<VbdIndex> {
+        match self.vbds.get(index).volume {
+            Volume::Disk(Extent { disk, .. }) => &mut self.lane_mut(disk).queue,
+            Volume::Ram(_) => &mut self.ram_queue,
+        }
+    }
+
+    /// Puts a vbd at the end of its lane's queue.
+    fn enqueue(&mut self, index: VbdIndex) {
+        self.vbds.get_mut(index).intake = Intake::Queued;
+        self.queue_of(index).push_back(index);
+        self.recount(index);
+    }
+
+    /// Keeps the number of busy vbds of its lane right after a change of a vbd.
+    fn recount(&mut self, index: VbdIndex) {
+        let vbd = self.vbds.get_mut(index);
+        let now = vbd.wants_lane();
+        let before = core::mem::replace(&mut vbd.busy, now);
+        if let Some(lane) = self.lane_of(index) {
+            lane.busy = lane.busy + usize::from(now) - usize::from(before);
+        }
     }
 }

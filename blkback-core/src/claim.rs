@@ -1,9 +1,13 @@
 //! Who may use which part of a disk: one writer excludes every overlapping claim under whatever name, readers share.
+//!
+//! The claimed part of all disks is kept as pieces that do not overlap, in order; each counts who uses it. A claim cuts pieces
+//! at its ends and adds itself to those between, so attaching one more vbd costs the pieces it covers, not all vbds there are.
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::fmt;
 
 use crate::backend::VbdId;
-use crate::disk::Geometry;
+use crate::disk::{DiskId, Geometry};
 use crate::volume::{Extent, Mode};
 
 /// Why a claim is refused; its text is the reason told to the user.
@@ -11,15 +15,41 @@ use crate::volume::{Extent, Mode};
 pub enum ClaimError {
     /// `w` on a disk that cannot be written.
     ReadOnlyDisk,
-    /// A live vbd holds some of it in a way that excludes this claim.
+    /// A live vbd, perhaps among others, holds some of it in a way that excludes this claim.
     Busy(VbdId),
-    /// Only vbds that are draining do; it will go away by itself.
+    /// Only vbds that are draining do, this one among them; it will go away by itself.
     Draining(VbdId),
 }
 
 /// All claims.
 #[derive(Debug, Default)]
-pub struct Claims {}
+pub struct Claims {
+    held: BTreeMap<VbdId, Claim>,
+    /// Pieces by disk and first sector.
+    pieces: BTreeMap<(DiskId, u64), Piece>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    extent: Extent,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Live,
+    Draining,
+}
+
+/// A part of a disk and who holds it: one that writes, or any number that read.
+#[derive(Clone, Debug)]
+struct Piece {
+    /// The sector after its last.
+    end: u64,
+    mode: Mode,
+    live: BTreeSet<VbdId>,
+    draining: BTreeSet<VbdId>,
+}
 
 impl Claims {
     /// Claims an extent for a vbd, which must hold none.
@@ -36,18 +66,141 @@ impl Claims {
         mode: Mode,
         geometry: &Geometry,
     ) -> Result<(), ClaimError> {
-        todo!("{holder:?} {extent:?} {mode:?} {geometry:?}")
+        assert!(!self.held.contains_key(&holder), "a vbd holds one claim");
+        if mode == Mode::ReadWrite && !geometry.writable {
+            return Err(ClaimError::ReadOnlyDisk);
+        }
+        self.check(extent, mode)?;
+        self.cut(extent.disk, extent.start);
+        self.cut(extent.disk, end(extent));
+        self.fill(extent, mode);
+        for piece in self.pieces_in(extent) {
+            piece.live.insert(holder);
+        }
+        self.held.insert(
+            holder,
+            Claim {
+                extent,
+                phase: Phase::Live,
+            },
+        );
+        Ok(())
     }
 
     /// The vbd is told to disconnect: from now on its claim is one that will go away. Nothing if it holds none.
     pub fn drain(&mut self, holder: VbdId) {
-        todo!("{holder:?}")
+        let Some(claim) = self.held.get_mut(&holder) else {
+            return;
+        };
+        claim.phase = Phase::Draining;
+        let extent = claim.extent;
+        for piece in self.pieces_in(extent) {
+            piece.live.remove(&holder);
+            piece.draining.insert(holder);
+        }
     }
 
     /// The vbd is done with its volume. Nothing if it holds none.
     pub fn release(&mut self, holder: VbdId) {
-        todo!("{holder:?}")
+        let Some(Claim { extent, .. }) = self.held.remove(&holder) else {
+            return;
+        };
+        for piece in self.pieces_in(extent) {
+            piece.live.remove(&holder);
+            piece.draining.remove(&holder);
+        }
+        let range = (extent.disk, extent.start)..(extent.disk, end(extent));
+        self.pieces
+            .extract_if(range, |_, piece| piece.is_free())
+            .for_each(drop);
     }
+
+    /// Looks at every piece that overlaps: a live holder matters more than one that goes away.
+    fn check(&self, extent: Extent, mode: Mode) -> Result<(), ClaimError> {
+        let inside = self
+            .pieces
+            .range((extent.disk, extent.start)..(extent.disk, end(extent)));
+        let mut draining = None;
+        for piece in self
+            .straddling(extent.disk, extent.start)
+            .into_iter()
+            .chain(inside)
+            .map(|(_, piece)| piece)
+        {
+            if mode == Mode::ReadOnly && piece.mode == Mode::ReadOnly {
+                continue;
+            }
+            if let Some(holder) = piece.live.first() {
+                return Err(ClaimError::Busy(*holder));
+            }
+            draining = draining.or(piece.draining.first().copied());
+        }
+        draining.map_or(Ok(()), |holder| Err(ClaimError::Draining(holder)))
+    }
+
+    /// The piece that starts before a sector and goes beyond it.
+    fn straddling(&self, disk: DiskId, sector: u64) -> Option<(&(DiskId, u64), &Piece)> {
+        self.pieces
+            .range((disk, 0)..(disk, sector))
+            .next_back()
+            .filter(|(_, piece)| piece.end > sector)
+    }
+
+    /// Makes a piece end at this sector if one goes across it.
+    fn cut(&mut self, disk: DiskId, sector: u64) {
+        let Some((&start, piece)) = self.straddling(disk, sector) else {
+            return;
+        };
+        let rest = piece.clone();
+        if let Some(piece) = self.pieces.get_mut(&start) {
+            piece.end = sector;
+        }
+        self.pieces.insert((disk, sector), rest);
+    }
+
+    /// Puts pieces without holders where an extent, at whose ends pieces are cut, has none.
+    fn fill(&mut self, extent: Extent, mode: Mode) {
+        let mut from = extent.start;
+        while from < end(extent) {
+            let next = self
+                .pieces
+                .range((extent.disk, from)..(extent.disk, end(extent)))
+                .next();
+            let (start, after) = next.map_or((end(extent), end(extent)), |((_, start), piece)| {
+                (*start, piece.end)
+            });
+            if from < start {
+                self.pieces
+                    .insert((extent.disk, from), Piece::free(start, mode));
+            }
+            from = after;
+        }
+    }
+
+    fn pieces_in(&mut self, extent: Extent) -> impl Iterator<Item = &mut Piece> {
+        self.pieces
+            .range_mut((extent.disk, extent.start)..(extent.disk, end(extent)))
+            .map(|(_, piece)| piece)
+    }
+}
+
+impl Piece {
+    const fn free(end: u64, mode: Mode) -> Self {
+        Self {
+            end,
+            mode,
+            live: BTreeSet::new(),
+            draining: BTreeSet::new(),
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        self.live.is_empty() && self.draining.is_empty()
+    }
+}
+
+fn end(extent: Extent) -> u64 {
+    extent.start.saturating_add(extent.sectors)
 }
 
 impl fmt::Display for ClaimError {
@@ -63,3 +216,6 @@ impl fmt::Display for ClaimError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,9 @@
 //! What a vbd has done: counters that only grow, and what is under way.
 
+use xen_proto::blkif::Status;
+
+use crate::request::Action;
+
 /// Counters of one vbd since it was connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -7,7 +11,7 @@ pub struct Stats {
     pub reads: u64,
     /// Write requests answered with success.
     pub writes: u64,
-    /// Flush requests answered with success.
+    /// Flush requests answered with success, with or without data.
     pub flushes: u64,
     /// Sectors of 512 bytes read.
     pub sectors_read: u64,
@@ -17,4 +21,28 @@ pub struct Stats {
     pub errors: u64,
     /// Requests under way now.
     pub in_flight: u32,
+}
+
+impl Stats {
+    /// Counts an answered request.
+    pub(crate) fn count(&mut self, action: Action, sectors: u64, status: Status) {
+        if status != Status::Okay {
+            self.errors += 1;
+            return;
+        }
+        match action {
+            Action::Read => {
+                self.reads += 1;
+                self.sectors_read += sectors;
+            }
+            Action::Write => {
+                self.writes += 1;
+                self.sectors_written += sectors;
+            }
+            Action::Flush => {
+                self.flushes += 1;
+                self.sectors_written += sectors;
+            }
+        }
+    }
 }
