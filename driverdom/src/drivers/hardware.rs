@@ -37,11 +37,11 @@ pub trait DmaMemory {
     /// Reads 32 bits once.
     fn load32(&self, offset: usize) -> u32;
     /// Writes 8 bits.
-    fn store8(&self, offset: usize, value: u8);
+    fn store8(&mut self, offset: usize, value: u8);
     /// Writes 16 bits, with release ordering: stores before it are visible to the device before it is.
-    fn store16(&self, offset: usize, value: u16);
+    fn store16(&mut self, offset: usize, value: u16);
     /// Writes 64 bits.
-    fn store64(&self, offset: usize, value: u64);
+    fn store64(&mut self, offset: usize, value: u64);
     /// A full barrier: stores before it are visible to the device before loads after it are done.
     fn fence(&self);
     /// Copies bytes out, each read once.

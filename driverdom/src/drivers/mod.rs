@@ -5,6 +5,8 @@
 //! against private state, and one that lies is reset and declared broken.
 
 pub mod bounce;
+#[cfg(test)]
+pub(crate) mod fake;
 pub mod hardware;
 pub mod pci;
 pub mod virtio;

@@ -18,6 +18,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::mem;
 
+use xen_proto::xenbus::{State, parse_number};
 use xen_proto::{DomId, GrantRef, Port};
 
 use super::Address;
@@ -30,7 +31,7 @@ const OWN: &str = "device/pci/0";
 /// `XEN_PCI_MAGIC`, pciif.h.
 const MAGIC: &str = "7";
 /// No more devices than this are looked at: a bus has that many slots.
-const MAX_DEVICES: usize = 32;
+const MAX_DEVICES: u64 = 32;
 
 /// What the front learns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub enum Input {
     /// A watch fired; which one does not matter.
     Changed,
     /// The values of the nodes that [`Action::Read`] named, in its order; `None` for a node that is missing or unreadable.
-    Values(Vec<Option<String>>),
+    Values(Vec<Option<Vec<u8>>>),
     /// The channel that [`Action::OpenChannel`] asked for.
     ChannelOpen {
         /// The shared page.
@@ -69,48 +70,6 @@ pub enum Action {
     Attach(Address),
     /// A device is being taken away: stop it and fail what depends on it, before the next action.
     Detach(Address),
-}
-
-/// States of xenbus that the handshake knows (io/xenbus.h).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Initialising,
-    Initialised,
-    Connected,
-    Closing,
-    Closed,
-    Reconfiguring,
-    Reconfigured,
-    /// Unknown, InitWait, anything else: wait.
-    Other,
-}
-
-impl State {
-    fn parse(text: Option<&str>) -> Self {
-        match text {
-            Some("1") => Self::Initialising,
-            Some("3") => Self::Initialised,
-            Some("4") => Self::Connected,
-            Some("5") => Self::Closing,
-            Some("6") => Self::Closed,
-            Some("7") => Self::Reconfiguring,
-            Some("8") => Self::Reconfigured,
-            _ => Self::Other,
-        }
-    }
-
-    const fn text(self) -> &'static str {
-        match self {
-            Self::Initialising => "1",
-            Self::Initialised => "3",
-            Self::Connected => "4",
-            Self::Closing => "5",
-            Self::Closed => "6",
-            Self::Reconfiguring => "7",
-            Self::Reconfigured => "8",
-            Self::Other => "0",
-        }
-    }
 }
 
 /// PCI's back, as our directory names it.
@@ -187,7 +146,8 @@ impl Front {
             Input::ChannelOpen { gref, port } => self.offer(gref, port, &mut actions),
             Input::ChannelFailed => self.close(&mut actions),
         }
-        if self.stale && self.reading == Reading::Nothing {
+        // Nothing is read while a channel is opened: it would be read before our state is written, and look like a new directory.
+        if self.stale && self.reading == Reading::Nothing && self.phase != Phase::Opening {
             self.stale = false;
             self.reading = Reading::Own;
             actions.push(Action::Read(["backend", "backend-id", "state"].map(own).to_vec()));
@@ -195,24 +155,20 @@ impl Front {
         actions
     }
 
-    fn values(&mut self, values: &[Option<String>], actions: &mut Vec<Action>) {
-        let values: Vec<Option<&str>> = values.iter().map(Option::as_deref).collect();
+    fn values(&mut self, values: &[Option<Vec<u8>>], actions: &mut Vec<Action>) {
+        let values: Vec<&[u8]> = values.iter().map(|value| value.as_deref().unwrap_or_default()).collect();
         match (mem::replace(&mut self.reading, Reading::Nothing), values.as_slice()) {
-            (Reading::Own, [path, domain, state]) => self.own(*path, *domain, State::parse(*state), actions),
-            (Reading::Back, [state, count]) => self.back(State::parse(*state), *count, actions),
+            (Reading::Own, [path, domain, state]) => self.own(named(path, domain), State::parse(state), actions),
+            (Reading::Back, [state, count]) => self.back(State::parse(state), parse_number(count), actions),
             (Reading::Devices(state), pairs) => self.devices(state, pairs, actions),
             _ => self.stale = true,
         }
     }
 
-    /// Our own directory was read.
-    fn own(&mut self, path: Option<&str>, domain: Option<&str>, state: State, actions: &mut Vec<Action>) {
-        let back = match (path, domain.and_then(|id| id.parse().ok())) {
-            (Some(path), Some(id)) => Some(Back { domain: DomId(id), path: path.to_owned() }),
-            _ => None,
-        };
+    /// Our own directory was read: which back it names, and our state there.
+    fn own(&mut self, back: Option<Back>, state: State, actions: &mut Vec<Action>) {
         // A directory in state 1 after we have written to it is a new one: we missed how the old one went.
-        let renewed = state == State::Initialising && !matches!(self.phase, Phase::Fresh | Phase::Opening);
+        let renewed = state == State::INITIALISING && !matches!(self.phase, Phase::Fresh | Phase::Opening);
         if back != self.back || renewed {
             self.lose(actions);
             if let Some(Back { path, .. }) = self.back.take() {
@@ -231,19 +187,18 @@ impl Front {
     }
 
     /// The back's state and count of devices were read.
-    fn back(&mut self, state: State, count: Option<&str>, actions: &mut Vec<Action>) {
+    fn back(&mut self, state: State, count: Option<u64>, actions: &mut Vec<Action>) {
         let Some(Back { domain, path }) = &self.back else { return };
         match (state, self.phase) {
-            (State::Initialised, Phase::Fresh) => {
+            (State::INITIALISED, Phase::Fresh) => {
                 self.phase = Phase::Opening;
                 actions.push(Action::OpenChannel(*domain));
             }
-            (State::Connected, Phase::Initialised)
-            | (State::Reconfiguring, Phase::Connected)
-            | (State::Reconfigured, Phase::Reconfiguring) => {
-                let count = count.and_then(|text| text.parse().ok()).unwrap_or(0_usize).min(MAX_DEVICES);
-                let node = |n: usize| [format!("{path}/vdev-{n}"), format!("{path}/state-{n}")];
-                let nodes: Vec<String> = (0..count).flat_map(node).collect();
+            (State::CONNECTED, Phase::Initialised)
+            | (State::RECONFIGURING, Phase::Connected)
+            | (State::RECONFIGURED, Phase::Reconfiguring) => {
+                let node = |n: u64| [format!("{path}/vdev-{n}"), format!("{path}/state-{n}")];
+                let nodes: Vec<String> = (0..count.unwrap_or(0).min(MAX_DEVICES)).flat_map(node).collect();
                 if nodes.is_empty() {
                     self.devices(state, &[], actions);
                 } else {
@@ -251,7 +206,7 @@ impl Front {
                     actions.push(Action::Read(nodes));
                 }
             }
-            (State::Closing | State::Closed, Phase::Initialised | Phase::Connected | Phase::Reconfiguring) => {
+            (State::CLOSING | State::CLOSED, Phase::Initialised | Phase::Connected | Phase::Reconfiguring) => {
                 self.close(actions);
             }
             _ => {}
@@ -259,28 +214,27 @@ impl Front {
     }
 
     /// The back's devices were read, because the back is in this state.
-    fn devices(&mut self, state: State, values: &[Option<&str>], actions: &mut Vec<Action>) {
+    fn devices(&mut self, state: State, values: &[&[u8]], actions: &mut Vec<Action>) {
         for pair in values.chunks_exact(2) {
-            let &[Some(address), device_state] = pair else { continue };
-            let Some(address) = Address::parse(address) else { continue };
-            let closing = matches!(State::parse(device_state), State::Closing | State::Closed);
+            let Some(address) = text(pair[0]).and_then(Address::parse) else { continue };
+            let closing = matches!(State::parse(pair[1]), State::CLOSING | State::CLOSED);
             let known = self.attached.iter().position(|known| *known == address);
             match (closing, known) {
                 (true, Some(index)) => {
                     self.attached.remove(index);
                     actions.push(Action::Detach(address));
                 }
-                (false, None) if state != State::Reconfiguring => {
+                (false, None) if state != State::RECONFIGURING => {
                     self.attached.push(address);
                     actions.push(Action::Attach(address));
                 }
                 _ => {}
             }
         }
-        if state == State::Reconfiguring {
-            self.enter(Phase::Reconfiguring, State::Reconfiguring, actions);
+        if state == State::RECONFIGURING {
+            self.enter(Phase::Reconfiguring, State::RECONFIGURING, actions);
         } else {
-            self.enter(Phase::Connected, State::Connected, actions);
+            self.enter(Phase::Connected, State::CONNECTED, actions);
         }
     }
 
@@ -291,14 +245,15 @@ impl Front {
             actions.push(Action::CloseChannel);
             return;
         }
-        let nodes = [("pci-op-ref", gref.to_string()), ("event-channel", port.to_string()), ("magic", MAGIC.to_owned())];
+        let nodes =
+            [("pci-op-ref", gref.to_string()), ("event-channel", port.to_string()), ("magic", MAGIC.to_owned())];
         actions.push(Action::Write(nodes.map(|(name, value)| (own(name), value)).to_vec()));
-        self.enter(Phase::Initialised, State::Initialised, actions);
+        self.enter(Phase::Initialised, State::INITIALISED, actions);
     }
 
     fn close(&mut self, actions: &mut Vec<Action>) {
         self.lose(actions);
-        self.enter(Phase::Closed, State::Closed, actions);
+        self.enter(Phase::Closed, State::CLOSED, actions);
     }
 
     /// Gives up all devices and the channel.
@@ -313,8 +268,19 @@ impl Front {
         self.phase = phase;
         // The back may have moved on before our state was written; its next state would then have been ignored.
         self.stale = true;
-        actions.push(Action::Write(vec![(own("state"), state.text().to_owned())]));
+        actions.push(Action::Write(vec![(own("state"), state.to_string())]));
     }
+}
+
+/// The back that these two nodes name.
+fn named(path: &[u8], domain: &[u8]) -> Option<Back> {
+    let path = text(path).filter(|path| !path.is_empty())?.to_owned();
+    let domain = parse_number(domain).and_then(|id| u16::try_from(id).ok())?;
+    Some(Back { domain: DomId(domain), path })
+}
+
+fn text(value: &[u8]) -> Option<&str> {
+    core::str::from_utf8(value).ok()
 }
 
 fn own(name: &str) -> String {

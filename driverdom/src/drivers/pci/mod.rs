@@ -1,13 +1,15 @@
-//! PCI as a PV guest sees it: the handshake with PCI's back in xenstore ([`front`]) and configuration space ([`config`]).
+//! PCI as a PV guest sees it: the handshake with PCI's back in xenstore ([`front`] decides,
+//! [`handshake`] talks) and configuration space ([`config`]).
 
 pub mod config;
 pub mod front;
+pub mod handshake;
 
 use core::fmt;
 use core::num::ParseIntError;
 
 pub use config::{Bar, Capability, ConfigError, Function, Identity};
-pub use front::{Action, Front, Input};
+pub use handshake::{Handshake, Task};
 
 /// Where a function sits on PCI, as PCI's back shows it to us (`vdev-N`), not as the host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -100,9 +100,9 @@ struct Link<R> {
     doorbell: Doorbell,
 }
 
-/// A virtio disk. It is reset when it is stopped, when it breaks the queue's rules, and on panic.
+/// A virtio disk. It is reset when it is stopped or dropped, when it breaks the queue's rules, and on panic.
 #[derive(Debug)]
-pub struct VirtioBlk<R, P> {
+pub struct VirtioBlk<R: Registers, P> {
     address: Address,
     port: Port,
     /// `None` when it is stopped or broken: from then on every command fails, without touching the device.
@@ -157,18 +157,17 @@ impl<R: Registers, P: DmaMemory> VirtioBlk<R, P> {
         transport: &Transport<R>,
         machine: &mut impl Machine<Registers = R, Page = P>,
     ) -> Result<(Self, Doorbell), StartError> {
-        let agreed = transport.negotiate(Common::INDIRECT_DESC.bits(), Common::EVENT_IDX.bits() | Features::all().bits())?;
+        let agreed =
+            transport.negotiate(Common::INDIRECT_DESC.bits(), Common::EVENT_IDX.bits() | Features::all().bits())?;
         let features = Features::from_bits_truncate(agreed);
         let size = transport.max_queue_size(QUEUE)?.min(MAX_DEPTH);
         let config = transport.config(Config::read)?;
         let (geometry, limits) = config.shape(features, size)?;
         let suppression = Suppression::agreed(Common::from_bits_truncate(agreed));
-        let queue =
-            Virtqueue::new(size, size, suppression, || machine.take_page()).ok_or(StartError::NoMemory)?;
+        let queue = Virtqueue::new(size, size, suppression, || machine.take_page()).ok_or(StartError::NoMemory)?;
         let cells = machine.take_page().ok_or(StartError::NoMemory)?;
         let port = machine.bind(enable_interrupt(function, capabilities)?)?;
-        let doorbell =
-            transport.set_queue(QUEUE, size, queue.areas()).inspect_err(|_| machine.unbind(port))?;
+        let doorbell = transport.set_queue(QUEUE, size, queue.areas()).inspect_err(|_| machine.unbind(port))?;
         let address = function.address();
         let idle_flushes = Vec::with_capacity(limits.depth);
         Ok((Self { address, port, link: None, queue, cells, geometry, limits, idle_flushes }, doorbell))
@@ -209,9 +208,8 @@ impl<R: Registers, P: DmaMemory> VirtioBlk<R, P> {
 
     /// Gives up a device that broke the rules.
     fn fail(&mut self) {
-        let Some(link) = self.link.take() else { return };
-        if let Err(error) = link.transport.reset() {
-            log::error!("disk {}: {error}", self.address);
+        if let Some(link) = self.link.take() {
+            reset(&link.transport, self.address);
         }
     }
 
@@ -278,6 +276,15 @@ impl<R: Registers, P: DmaMemory> Disk for VirtioBlk<R, P> {
     }
 }
 
+impl<R: Registers, P> Drop for VirtioBlk<R, P> {
+    fn drop(&mut self) {
+        // Its pages go next.
+        if let Some(link) = self.link.take() {
+            reset(&link.transport, self.address);
+        }
+    }
+}
+
 impl Config {
     fn read<R: Registers>(config: DeviceConfig<'_, R>) -> Self {
         Self {
@@ -293,7 +300,10 @@ impl Config {
     /// What the disk is and takes, with a queue of this size.
     fn shape(&self, features: Features, queue_size: u16) -> Result<(Geometry, Limits), StartError> {
         let logical_block = if features.contains(Features::BLK_SIZE) { self.blk_size } else { 512 };
-        if !logical_block.is_power_of_two() || !(512..=MAX_BLOCK).contains(&logical_block) || self.capacity > MAX_SECTORS {
+        if !logical_block.is_power_of_two()
+            || !(512..=MAX_BLOCK).contains(&logical_block)
+            || self.capacity > MAX_SECTORS
+        {
             return Err(StartError::BadGeometry);
         }
         if features.contains(Features::SIZE_MAX) && (self.size_max as usize) < PAGE_SIZE {
@@ -301,7 +311,8 @@ impl Config {
         }
         let exponent = if features.contains(Features::TOPOLOGY) { self.physical_block_exp } else { 0 };
         // An absurd exponent is no reason to refuse a disk: the physical block is advice.
-        let physical_block = u64::from(logical_block).checked_shl(exponent.into()).and_then(|size| u32::try_from(size).ok());
+        let physical_block =
+            u64::from(logical_block).checked_shl(exponent.into()).and_then(|size| u32::try_from(size).ok());
         // Without a word of the device, one segment is all that is sure to be taken. A chain is no longer than the queue (2.7.5.3.1).
         let seg_max = if features.contains(Features::SEG_MAX) { self.seg_max as usize } else { 1 };
         let segments = seg_max.min(MAX_CHAIN.min(queue_size.into()).saturating_sub(OVERHEAD));
@@ -320,11 +331,16 @@ impl Config {
     }
 }
 
+/// Resets a device; one that cannot is reported, there is no more to do to it.
+fn reset<R: Registers>(transport: &Transport<R>, address: Address) {
+    if let Err(error) = transport.reset() {
+        log::error!("disk {address}: {error}");
+    }
+}
+
 /// Resets a device, then takes its interrupt and its DMA.
 fn silence<R: Registers, B: Bus>(transport: &Transport<R>, function: &mut Function<'_, B>) {
-    if let Err(error) = transport.reset() {
-        log::error!("disk {}: {error}", function.address());
-    }
+    reset(transport, function.address());
     detach(function);
 }
 

@@ -169,7 +169,7 @@ impl<P: DmaMemory> Virtqueue<P> {
     ) -> Option<Self> {
         assert!(size.is_power_of_two() && size <= MAX_SIZE && slots <= size, "queue of {size} with {slots} slots");
         let pages = usize::from(slots).div_ceil(TABLES_A_PAGE);
-        let queue = Self {
+        let mut queue = Self {
             descriptors: take_page()?,
             rings: take_page()?,
             tables: (0..pages).map(|_| take_page()).collect::<Option<_>>()?,
@@ -185,7 +185,8 @@ impl<P: DmaMemory> Virtqueue<P> {
         if suppression == Suppression::Flags {
             queue.rings.store16(AVAIL_FLAGS, DO_NOT_TELL);
         } else {
-            queue.rings.store16(queue.used_event(), queue.next_used.wrapping_sub(1));
+            let event = queue.used_event();
+            queue.rings.store16(event, queue.next_used.wrapping_sub(1));
         }
         Some(queue)
     }
@@ -194,26 +195,23 @@ impl<P: DmaMemory> Virtqueue<P> {
     #[must_use]
     pub fn areas(&self) -> Areas {
         let rings = self.rings.addr();
-        Areas {
-            descriptors: self.descriptors.addr(),
-            driver: rings,
-            device: MachineAddr(rings.0 + DEVICE_AREA as u64),
-        }
+        Areas { descriptors: self.descriptors.addr(), driver: rings, device: MachineAddr(rings.0 + DEVICE_AREA as u64) }
     }
 
     /// Puts a chain into a slot: what the device reads first, then what it writes. It sees it with [`Virtqueue::publish`].
     ///
     /// # Panics
-    /// If the slot is in use or no slot, or the chain is empty or longer than [`MAX_CHAIN`]: the caller's mistake.
+    /// If the slot is in use or no slot, or the chain is empty or longer than [`MAX_CHAIN`] or the queue (2.7.5.3.1): the
+    /// caller's mistake.
     pub fn push(&mut self, slot: u16, chain: impl IntoIterator<Item = Buffer>) {
         let index = usize::from(slot);
         assert!(self.slots[index].is_none(), "slot {slot} is in use");
-        let table = &self.tables[index / TABLES_A_PAGE];
+        let table = &mut self.tables[index / TABLES_A_PAGE];
         let start = (index % TABLES_A_PAGE) * TABLE;
         let mut chain = chain.into_iter().peekable();
         let (mut count, mut writable) = (0, 0_u32);
         while let Some(buffer) = chain.next() {
-            assert!(count < MAX_CHAIN, "chain too long");
+            assert!(count < MAX_CHAIN.min(self.size.into()), "chain too long");
             let mut flags = 0;
             if buffer.direction == Direction::FromDevice {
                 flags |= flag::WRITE;
@@ -231,8 +229,9 @@ impl<P: DmaMemory> Virtqueue<P> {
         assert!(count > 0, "empty chain");
         let bytes = u32::try_from(count * DESCRIPTOR).unwrap_or(0);
         let table = MachineAddr(table.addr().0 + start as u64);
-        store_descriptor(&self.descriptors, index * DESCRIPTOR, table, bytes, flag::INDIRECT, 0);
-        self.rings.store16(AVAIL_RING + 2 * self.ring_index(self.next_avail), slot);
+        store_descriptor(&mut self.descriptors, index * DESCRIPTOR, table, bytes, flag::INDIRECT, 0);
+        let entry = AVAIL_RING + 2 * self.ring_index(self.next_avail);
+        self.rings.store16(entry, slot);
         self.next_avail = self.next_avail.wrapping_add(1);
         self.slots[index] = Some(writable);
         self.in_flight += 1;
@@ -303,10 +302,11 @@ impl<P: DmaMemory> Virtqueue<P> {
     }
 
     fn want_interrupts(&mut self) {
+        let event = self.used_event();
         self.interrupts = Interrupts::Wanted;
         match self.suppression {
             Suppression::Flags => self.rings.store16(AVAIL_FLAGS, 0),
-            Suppression::EventIndex => self.rings.store16(self.used_event(), self.next_used),
+            Suppression::EventIndex => self.rings.store16(event, self.next_used),
         }
         self.rings.fence();
     }
@@ -339,7 +339,7 @@ const fn passes(event: u16, old: u16, new: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
-fn store_descriptor(page: &impl DmaMemory, offset: usize, addr: MachineAddr, len: u32, flags: u16, next: u16) {
+fn store_descriptor(page: &mut impl DmaMemory, offset: usize, addr: MachineAddr, len: u32, flags: u16, next: u16) {
     page.store64(offset, addr.0);
     page.store64(offset + 8, u64::from(len) | u64::from(flags) << 32 | u64::from(next) << 48);
 }
