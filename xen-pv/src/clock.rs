@@ -68,8 +68,11 @@ impl Stamp {
 /// Ticks to nanoseconds: shift, then multiply by a 0.32 fixed-point number.
 fn scale(ticks: u64, mul: u32, shift: i8) -> u64 {
     let by = u32::from(shift.unsigned_abs());
-    let shifted =
-        if shift >= 0 { u128::from(ticks).checked_shl(by).unwrap_or(u128::MAX) } else { u128::from(ticks.checked_shr(by).unwrap_or(0)) };
+    let shifted = if shift >= 0 {
+        u128::from(ticks).checked_shl(by).unwrap_or(u128::MAX)
+    } else {
+        u128::from(ticks.checked_shr(by).unwrap_or(0))
+    };
     let ns = shifted.saturating_mul(u128::from(mul)) >> 32;
     u64::try_from(ns).unwrap_or(u64::MAX)
 }

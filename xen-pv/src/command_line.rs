@@ -3,7 +3,11 @@
 /// The value of the last word `name=value`.
 #[must_use]
 pub fn value<'a>(command_line: &'a str, name: &str) -> Option<&'a str> {
-    command_line.split_ascii_whitespace().filter_map(|word| word.split_once('=')).rfind(|word| word.0 == name).map(|word| word.1)
+    command_line
+        .split_ascii_whitespace()
+        .filter_map(|word| word.split_once('='))
+        .rfind(|word| word.0 == name)
+        .map(|word| word.1)
 }
 
 /// Whether the word `name` is there, without a value.
@@ -25,9 +29,14 @@ mod tests {
     #[test]
     fn values_and_words_are_found() {
         let line = "  quiet log=info\tx= log=debug target=a=b ";
-        for (name, expect) in
-            [("log", Some("debug")), ("x", Some("")), ("target", Some("a=b")), ("quiet", None), ("lo", None), ("", None)]
-        {
+        for (name, expect) in [
+            ("log", Some("debug")),
+            ("x", Some("")),
+            ("target", Some("a=b")),
+            ("quiet", None),
+            ("lo", None),
+            ("", None),
+        ] {
             assert_eq!(value(line, name), expect, "{name}");
         }
         assert_eq!(["quiet", "log", "x"].map(|word| has(line, word)), [true, false, false]);

@@ -165,7 +165,9 @@ mod tests {
     fn lines_are_bounded_and_without_control_characters() {
         let long = "x".repeat(600);
         let cut = "x".repeat(Line::MAX - 2);
-        for (text, expect) in [("hello", "hello"), ("a\nb\x1b[2J\x7f", "a.b.[2J."), ("", ""), (long.as_str(), cut.as_str())] {
+        for (text, expect) in
+            [("hello", "hello"), ("a\nb\x1b[2J\x7f", "a.b.[2J."), ("", ""), (long.as_str(), cut.as_str())]
+        {
             let mut line = Line::new();
             let _ = line.write_str(text);
             line.end();

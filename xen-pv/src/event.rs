@@ -137,7 +137,8 @@ impl EventChannels {
     /// Pending and unmasked ports of a word.
     fn ready(&self, word: u32) -> u64 {
         let word = word as usize;
-        self.shared.evtchn_pending[word].load(Ordering::Acquire) & !self.shared.evtchn_mask[word].load(Ordering::Acquire)
+        self.shared.evtchn_pending[word].load(Ordering::Acquire)
+            & !self.shared.evtchn_mask[word].load(Ordering::Acquire)
     }
 }
 

@@ -11,7 +11,14 @@ use core::arch::naked_asm;
 #[unsafe(naked)]
 unsafe extern "sysv64" fn memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8 {
     naked_asm!(
-        "mov rax, rdi", "mov rcx, rdx", "shr rcx, 3", "rep movsq", "mov ecx, edx", "and ecx, 7", "rep movsb", "ret",
+        "mov rax, rdi",
+        "mov rcx, rdx",
+        "shr rcx, 3",
+        "rep movsq",
+        "mov ecx, edx",
+        "and ecx, 7",
+        "rep movsb",
+        "ret",
     )
 }
 

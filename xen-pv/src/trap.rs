@@ -110,14 +110,9 @@ pub(crate) fn init(stack: Range<usize>, text: Range<usize>) -> Result<(), Errno>
 extern "sysv64" fn fatal(frame: &Frame) -> ! {
     begin_to_die();
     let cr2 = console::shared_info().map_or(0, |shared| shared.vcpu_info[0].arch.cr2.load(Ordering::Relaxed));
-    last_word(format_args!(
-        "TRAP {} ({}), error {:#x}, cr2 {cr2:#x}",
-        frame.vector,
-        name(frame.vector),
-        frame.error
-    ));
+    last_word(format_args!("TRAP {} ({}), error {:#x}, cr2 {cr2:#x}", frame.vector, name(frame.vector), frame.error));
     let Frame { rip, rsp, rflags, rax, rbx, rcx, rdx, rsi, rdi, rbp, .. } = *frame;
-    last_word(format_args!("rip {rip:#x} rsp {rsp:#x} rbp {rbp:#x} flags {rflags:#x} cs {:#x} ss {:#x}", frame.cs, frame.ss));
+    last_word(format_args!("rip {rip:#x} rsp {rsp:#x} rbp {rbp:#x} flags {rflags:#x}"));
     last_word(format_args!("rax {rax:#x} rbx {rbx:#x} rcx {rcx:#x} rdx {rdx:#x} rsi {rsi:#x} rdi {rdi:#x}"));
     let Frame { r8, r9, r10, r11, r12, r13, r14, r15, .. } = *frame;
     last_word(format_args!("r8 {r8:#x} r9 {r9:#x} r10 {r10:#x} r11 {r11:#x}"));

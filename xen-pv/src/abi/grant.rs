@@ -55,6 +55,10 @@ bitflags::bitflags! {
 pub const GNTST_OKAY: i16 = 0;
 /// `GNTST_general_error`
 pub const GNTST_GENERAL_ERROR: i16 = -1;
+/// `GNTST_bad_page`
+pub const GNTST_BAD_PAGE: i16 = -9;
+/// `GNTST_no_space`: out of handles and the like.
+pub const GNTST_NO_SPACE: i16 = -13;
 /// `GNTST_eagain`: the page is on its way in; try again.
 pub const GNTST_EAGAIN: i16 = -12;
 

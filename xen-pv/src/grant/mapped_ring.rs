@@ -8,7 +8,7 @@ use xen_proto::{DomId, GrantRef};
 
 use super::batch::run;
 use super::{map_operation, status, unmap_all, unmap_operation};
-use crate::abi::grant::MapFlags;
+use crate::abi::grant::{GNTST_OKAY, MapFlags};
 use crate::memory::{Window, copy_bytes};
 
 /// Pages of a ring at most (ring order 4).
@@ -41,7 +41,7 @@ impl MappedRing {
         let mut ring = Self { base: window.address(slot), slot, pages: 0, handles: [0; MAX_PAGES] };
         let refused = operations.iter().find_map(|operation| status(operation.status).err());
         if let Some(refused) = refused {
-            let mapped = operations.iter().enumerate().filter(|(_, operation)| operation.status == 0);
+            let mapped = operations.iter().enumerate().filter(|(_, operation)| operation.status == GNTST_OKAY);
             for (page, operation) in mapped {
                 unmap_all(&mut [unmap_operation(operation.handle, Some(window.entry(slot + page)))]);
             }

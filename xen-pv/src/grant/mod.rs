@@ -7,22 +7,21 @@ mod table;
 use core::fmt;
 
 use xen_proto::platform::{
-    Access, CopyDirection, DeviceMap, DeviceMapping, GNTST_GENERAL_ERROR, GNTST_NO_DEVICE_SPACE, GrantCopy, GrantStatus,
-    Grants,
+    Access, CopyDirection, DeviceMap, DeviceMapping, GNTST_GENERAL_ERROR, GNTST_NO_DEVICE_SPACE, GrantCopy,
+    GrantStatus, Grants,
 };
 use xen_proto::{DomId, GrantRef, MachineAddr, Mfn};
 
 use crate::abi::DOMID_SELF;
-use crate::abi::grant::{Copy, CopyFlags, CopyPtr, MapFlags, MapGrantRef, UnmapGrantRef};
+use crate::abi::grant::{
+    Copy, CopyFlags, CopyPtr, GNTST_BAD_PAGE, GNTST_NO_SPACE, GNTST_OKAY, MapFlags, MapGrantRef, UnmapGrantRef,
+};
 use crate::hypercall::Errno;
 use crate::memory::{SharedPool, Window};
 use batch::{MAX_BATCH, run};
 use table::OwnTable;
 
 pub use mapped_ring::MappedRing;
-
-/// `GNTST_bad_page`: here for a frame of ours that did not come from the pool.
-const GNTST_BAD_PAGE: GrantStatus = GrantStatus(-9);
 
 /// The domain's grant table, and what it has mapped of others'.
 pub struct GrantTable {
@@ -98,7 +97,7 @@ impl GrantTable {
 
     fn copy_operation(&self, copy: &GrantCopy) -> Result<Copy, GrantStatus> {
         // Xen would copy over any page of ours: only those that hold no object of Rust's are allowed.
-        self.pool.borrow().lent(copy.frame).ok_or(GNTST_BAD_PAGE)?;
+        self.pool.borrow().lent(copy.frame).ok_or(GrantStatus(GNTST_BAD_PAGE))?;
         let ours = CopyPtr { page: copy.frame.0, domid: DOMID_SELF.0, offset: copy.offset };
         let theirs = CopyPtr { page: u64::from(copy.gref.0), domid: copy.domain.0, offset: copy.guest_offset };
         let (source, dest, flags) = match copy.direction {
@@ -204,17 +203,16 @@ fn unmap_operation(handle: u32, entry: Option<MachineAddr>) -> UnmapGrantRef {
 fn unmap_all(operations: &mut [UnmapGrantRef]) {
     // SAFETY: unmapping a grant takes away a mapping in the window or a device's, in which Rust keeps no object.
     unsafe { run(operations) };
-    if let Some(refused) = operations.iter().find(|operation| operation.status != 0) {
+    if let Some(refused) = operations.iter().find(|operation| operation.status != GNTST_OKAY) {
         panic!("Xen refused to unmap: {refused:?}");
     }
 }
 
 fn status(status: i16) -> Result<(), GrantStatus> {
-    const NO_SPACE: i16 = -13;
     match status {
-        0 => Ok(()),
+        GNTST_OKAY => Ok(()),
         // Two names for the same trouble: out of handles.
-        NO_SPACE => Err(GNTST_NO_DEVICE_SPACE),
+        GNTST_NO_SPACE => Err(GNTST_NO_DEVICE_SPACE),
         other => Err(GrantStatus(other)),
     }
 }

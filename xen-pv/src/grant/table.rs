@@ -9,12 +9,12 @@ use xen_proto::platform::Access;
 use xen_proto::{DomId, GrantRef, Mfn};
 
 use super::StillInUse;
+use crate::abi::DOMID_SELF;
 use crate::abi::grant::{
-    GNTST_GENERAL_ERROR, GNTTAB_NR_RESERVED_ENTRIES, GTF_PERMIT_ACCESS, GTF_READING, GTF_READONLY, GTF_WRITING, GrantEntry,
-    QuerySize, SetupTable,
+    GNTST_GENERAL_ERROR, GNTST_OKAY, GNTTAB_NR_RESERVED_ENTRIES, GTF_PERMIT_ACCESS, GTF_READING, GTF_READONLY,
+    GTF_WRITING, GrantEntry, QuerySize, SetupTable,
 };
 use crate::abi::mmu::{MMU_NORMAL_PT_UPDATE, MmuUpdate};
-use crate::abi::DOMID_SELF;
 use crate::hypercall::{Errno, grant_table_op, mmu_update};
 use crate::memory::{Window, entry};
 
@@ -93,7 +93,8 @@ impl OwnTable {
         }
         let Some(frame) = setup_table(count) else { return };
         let Some(slot) = window.take(1) else { return };
-        let update = MmuUpdate { ptr: window.entry(slot).0 | MMU_NORMAL_PT_UPDATE, val: frame.start().0 | entry::WRITE };
+        let update =
+            MmuUpdate { ptr: window.entry(slot).0 | MMU_NORMAL_PT_UPDATE, val: frame.start().0 | entry::WRITE };
         // SAFETY: the entry is an empty one of the window; the page is Xen's.
         unsafe { mmu_update(&[update], DOMID_SELF) }.expect("frames of the grant table can be mapped");
         let entries: *const [GrantEntry; FRAME_ENTRIES as usize] =
@@ -114,5 +115,5 @@ fn setup_table(count: usize) -> Option<Mfn> {
         SetupTable { dom: DOMID_SELF.0, nr_frames, status: GNTST_GENERAL_ERROR, frame_list: list.as_mut_ptr() };
     // SAFETY: Xen writes `nr_frames` frames to the list, which has room for them.
     let result = unsafe { grant_table_op(core::slice::from_mut(&mut setup)) };
-    (result.is_ok() && setup.status == 0).then(|| list.last().copied().map(Mfn)).flatten()
+    (result.is_ok() && setup.status == GNTST_OKAY).then(|| list.last().copied().map(Mfn)).flatten()
 }

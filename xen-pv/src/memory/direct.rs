@@ -37,7 +37,8 @@ impl DirectMap {
 
     /// The frame that an address lies in.
     pub(crate) fn frame(&self, address: usize) -> Pfn {
-        let index = address.checked_sub(self.base).map(|offset| offset / PAGE_SIZE).filter(|index| *index < self.frames());
+        let index =
+            address.checked_sub(self.base).map(|offset| offset / PAGE_SIZE).filter(|index| *index < self.frames());
         let Some(index) = index else { panic!("{address:#x} is not in the direct map") };
         Pfn(index as u64)
     }
@@ -66,7 +67,9 @@ mod tests {
             M2P[register(*mfn)].store(frame as u64, Ordering::Relaxed);
         }
         let direct = DirectMap::new(0x40_0000, &P2M, &M2P);
-        for (mfn, expect) in [(2, Some(0)), (0, Some(1)), (5, Some(2)), (1, None), (4, None), (6, None), (u64::MAX, None)] {
+        for (mfn, expect) in
+            [(2, Some(0)), (0, Some(1)), (5, Some(2)), (1, None), (4, None), (6, None), (u64::MAX, None)]
+        {
             assert_eq!(direct.frame_of(Mfn(mfn)), expect.map(Pfn), "{mfn}");
         }
         assert_eq!(direct.address(Pfn(2)), 0x40_2000);

@@ -14,8 +14,8 @@ mod window;
 use alloc::rc::Rc;
 use core::cell::RefCell;
 
-use xen_proto::platform::{PageBytes, Pages};
 use xen_proto::ids::PAGE_SIZE;
+use xen_proto::platform::{PageBytes, Pages};
 use xen_proto::{MachineAddr, Mfn, Pfn};
 
 use crate::abi::DOMID_IO;
@@ -45,8 +45,7 @@ pub(crate) mod entry {
     /// Device registers: uncached.
     pub(crate) const DEVICE: u64 = WRITE | Flags::NO_CACHE.union(Flags::WRITE_THROUGH).bits();
     /// A lower table: what is allowed is said in the last level.
-    pub(crate) const TABLE: u64 =
-        PLAIN.union(Flags::WRITABLE).union(Flags::USER_ACCESSIBLE).union(Flags::DIRTY).bits();
+    pub(crate) const TABLE: u64 = PLAIN.union(Flags::WRITABLE).union(Flags::USER_ACCESSIBLE).union(Flags::DIRTY).bits();
 }
 
 /// Where device registers are mapped: beyond any RAM, in the same GiB as the window for grants.

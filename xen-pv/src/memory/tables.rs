@@ -30,7 +30,8 @@ impl Tables {
 
     /// Whether an address is mapped.
     pub(crate) fn is_mapped(&self, address: usize) -> bool {
-        self.last_table(address, || None).is_some_and(|table| self.read(table, index(address, LAST_LEVEL)) & PRESENT != 0)
+        self.last_table(address, || None)
+            .is_some_and(|table| self.read(table, index(address, LAST_LEVEL)) & PRESENT != 0)
     }
 
     /// The machine address of the last-level entry of an address, with the tables above it made from zeroed, writable
