@@ -66,7 +66,8 @@ impl Mmio {
     /// Outside the range, or more registers than the table holds.
     pub fn reset_on_panic(&self, offset: usize, value: u8) {
         let address = self.pointer::<u8>(offset).addr();
-        let free = STOPS.iter().find(|stop| stop.address.load(Ordering::Relaxed) == 0);
+        // A device that comes again has its old place.
+        let free = STOPS.iter().find(|stop| [0, address].contains(&stop.address.load(Ordering::Relaxed)));
         let Some(stop) = free else { panic!("more than {} devices to be stopped at the end", STOPS.len()) };
         stop.value.store(value, Ordering::Relaxed);
         stop.address.store(address, Ordering::Release);
