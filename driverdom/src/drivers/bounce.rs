@@ -1,8 +1,5 @@
 //! Reading a disk for ourselves, through a page of our own: partition tables, before a disk is served.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
 use blkback_core::disk::{Command, Disk, DmaSegment, Tag};
 use xen_proto::ids::PAGE_SIZE;
 
@@ -35,11 +32,12 @@ impl<P: DmaMemory> Bounce<P> {
         disk.kick();
     }
 
-    /// What was read.
-    #[must_use]
-    pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.bytes];
-        self.page.read(0, &mut bytes);
-        bytes
+    /// Copies out what was read, from its start.
+    ///
+    /// # Panics
+    /// If it asks for more.
+    pub fn copy_to(&self, into: &mut [u8]) {
+        assert!(into.len() <= self.bytes, "{} bytes of {} read", into.len(), self.bytes);
+        self.page.read(0, into);
     }
 }
