@@ -4,3 +4,6 @@
 extern crate alloc;
 
 pub mod drivers;
+#[cfg(test)]
+pub mod fake;
+pub mod hotplug;

@@ -1,0 +1,88 @@
+//! What belongs to a guest rather than to a device: its watch, its dwell, and its turn in the queue.
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use blkback_core::backend::VbdId;
+use xen_proto::xenbus::removal_dwell;
+use xen_proto::{DomId, Nanos};
+
+/// A guest with at least one device.
+#[derive(Debug, Default)]
+pub(super) struct Guest {
+    /// Devices that we know.
+    pub(super) devices: usize,
+    /// Of these, devices that the toolstack removes.
+    closing: usize,
+    /// Until when none of them may be removed.
+    pub(super) quiet_until: Nanos,
+    /// Its directory is watched.
+    pub(super) watched: bool,
+    /// When a mistake of its frontends was last logged.
+    pub(super) failure_logged_at: Option<Nanos>,
+}
+
+impl Guest {
+    /// The toolstack began to remove one more device: the dwell of all of them begins anew.
+    pub(super) fn begin_closing(&mut self, now: Nanos) {
+        self.closing += 1;
+        self.quiet_until = now + removal_dwell(self.closing);
+    }
+
+    /// One that was being removed is gone.
+    pub(super) fn end_closing(&mut self) {
+        self.closing -= 1;
+    }
+}
+
+/// Devices that wait for a task: each guest has its own line, and the guests take turns.
+#[derive(Debug, Default)]
+pub(super) struct FairQueue {
+    turns: VecDeque<DomId>,
+    lines: BTreeMap<DomId, VecDeque<u32>>,
+}
+
+impl FairQueue {
+    /// Adds a device, which must not be in the queue.
+    pub(super) fn push(&mut self, id: VbdId) {
+        let line = self.lines.entry(id.domain).or_default();
+        if line.is_empty() {
+            self.turns.push_back(id.domain);
+        }
+        line.push_back(id.device);
+    }
+
+    /// Takes the first device of the guest whose turn it is.
+    pub(super) fn pop(&mut self) -> Option<VbdId> {
+        let domain = self.turns.pop_front()?;
+        let line = self.lines.get_mut(&domain)?;
+        let device = line.pop_front()?;
+        if line.is_empty() {
+            self.lines.remove(&domain);
+        } else {
+            self.turns.push_back(domain);
+        }
+        Some(VbdId { domain, device })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn guests_take_turns() {
+        let mut queue = FairQueue::default();
+        for (domain, device) in [(1, 1), (1, 2), (1, 3), (2, 1), (3, 1), (3, 2)] {
+            queue.push(VbdId { domain: DomId(domain), device });
+        }
+        let order: Vec<_> = core::iter::from_fn(|| queue.pop()).map(|id| (id.domain.0, id.device)).collect();
+        assert_eq!(order, [(1, 1), (2, 1), (3, 1), (1, 2), (3, 2), (1, 3)]);
+        assert!(queue.is_empty());
+    }
+}
