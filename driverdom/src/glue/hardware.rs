@@ -140,11 +140,7 @@ impl Passthrough {
     ///
     /// # Errors
     /// Why not, for a person.
-    pub fn open_channel(
-        &mut self,
-        back: DomId,
-        machine: &mut xen_pv::Machine,
-    ) -> Result<(GrantRef, Port), String> {
+    pub fn open_channel(&mut self, back: DomId, machine: &mut xen_pv::Machine) -> Result<(GrantRef, Port), String> {
         let xen_pv::Machine { memory, grants, events, clock, .. } = machine;
         self.close_channel(grants, events);
         let channel = Channel::new(back, memory, grants, events, *clock).map_err(|error| format!("{error:?}"))?;
