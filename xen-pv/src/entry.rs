@@ -23,7 +23,7 @@ global_asm!(
     "xen_note 3, .quad _virt_base",        // VIRT_BASE
     "xen_note 4, .quad _virt_base",        // PADDR_OFFSET: physical addresses of the ELF are virtual ones
     "xen_note 5, .asciz \"xen-3.0\"",      // XEN_VERSION
-    "xen_note 6, .asciz \"driverdom\"",    // GUEST_OS
+    "xen_note 6, .asciz \"xen-pv\"",    // GUEST_OS
     "xen_note 8, .asciz \"generic\"",      // LOADER
     "xen_note 10, .asciz \"!writable_page_tables|pae_pgdir_above_4gb\"", // FEATURES
     ".popsection",

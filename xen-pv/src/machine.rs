@@ -5,6 +5,7 @@ use core::cell::RefCell;
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 
+use xen_proto::ids::PAGE_SIZE;
 use xen_proto::{MachineAddr, Mfn, Pfn, Port};
 
 use crate::abi::mmu::MACH2PHYS_VIRT_START;
@@ -98,8 +99,10 @@ pub unsafe fn start(image: &Image, start_info: &'static StartInfo) -> Machine {
 /// `start_info` is that of the builder, whose list of frames nobody writes from now on.
 unsafe fn direct_map(image: &Image, start_info: &StartInfo) -> DirectMap {
     let list: *const u64 = core::ptr::with_exposed_provenance(register(start_info.mfn_list));
+    // The direct map ends where the windows begin; nobody gives a driver domain 255 GiB.
+    let frames = register(start_info.nr_pages).min((GRANT_WINDOW - image.base) / PAGE_SIZE);
     // SAFETY: the builder maps the list of `nr_pages` frames, for good; nobody writes it from now on.
-    let p2m = unsafe { core::slice::from_raw_parts(list, register(start_info.nr_pages)) };
+    let p2m = unsafe { core::slice::from_raw_parts(list, frames) };
     let table: *const AtomicU64 = core::ptr::with_exposed_provenance(MACH2PHYS_VIRT_START);
     // SAFETY: Xen maps this table in every PV guest, read-only, one entry a frame of RAM.
     let m2p = unsafe { core::slice::from_raw_parts(table, maximum_ram_page() + 1) };

@@ -67,10 +67,22 @@ impl Mmio {
     pub fn reset_on_panic(&self, offset: usize, value: u8) {
         let address = self.pointer::<u8>(offset).addr();
         // A device that comes again has its old place.
-        let free = STOPS.iter().find(|stop| [0, address].contains(&stop.address.load(Ordering::Relaxed)));
+        let place = |wanted| STOPS.iter().find(|stop| stop.address.load(Ordering::Relaxed) == wanted);
+        let free = place(address).or_else(|| place(0));
         let Some(stop) = free else { panic!("more than {} devices to be stopped at the end", STOPS.len()) };
         stop.value.store(value, Ordering::Relaxed);
         stop.address.store(address, Ordering::Release);
+    }
+
+    /// Takes [`Mmio::reset_on_panic`] back: the device is somebody else's now.
+    ///
+    /// # Panics
+    /// Outside the range.
+    pub fn leave_alone_on_panic(&self, offset: usize) {
+        let address = self.pointer::<u8>(offset).addr();
+        for stop in STOPS.iter().filter(|stop| stop.address.load(Ordering::Relaxed) == address) {
+            stop.address.store(0, Ordering::Release);
+        }
     }
 
     fn pointer<T>(&self, offset: usize) -> *mut T {
@@ -129,6 +141,10 @@ mod tests {
         mmio.reset_on_panic(9, 0);
         stop_devices();
         assert_eq!(mmio.read_u32(8), 0x1122_0044);
+        mmio.leave_alone_on_panic(9);
+        mmio.write_u8(9, 0xff);
+        stop_devices();
+        assert_eq!(mmio.read_u32(8), 0x1122_ff44);
     }
 
     #[test]

@@ -9,8 +9,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use spin::Once;
 
 use crate::abi::mmu::{FLAT_KERNEL_CS64, TI_MASK_EVENTS, TrapInfo};
+use crate::abi::sched::SHUTDOWN_CRASH;
 use crate::backtrace::return_addresses;
-use crate::hypercall::{Errno, set_trap_table};
+use crate::hypercall::{self, Errno, set_trap_table};
 use crate::log_sink::last_word;
 use crate::shutdown::{Shutdown, shut_down};
 use crate::{console, mmio};
@@ -121,11 +122,11 @@ extern "sysv64" fn fatal(frame: &Frame) -> ! {
     shut_down(Shutdown::Crash)
 }
 
-/// First thing on a panic or trap: stops the devices, before anything else can go wrong. Dying while dying just ends.
+/// First thing on a panic or trap: stops the devices, before anything else can go wrong. Who dies while dying gets no last words.
 pub(crate) fn begin_to_die() {
     mmio::stop_devices();
     if DYING.swap(true, Ordering::Relaxed) {
-        shut_down(Shutdown::Crash);
+        hypercall::shutdown(SHUTDOWN_CRASH);
     }
 }
 

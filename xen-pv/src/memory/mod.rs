@@ -12,6 +12,7 @@ mod tables;
 mod window;
 
 use alloc::rc::Rc;
+use alloc::vec::Vec;
 use core::cell::RefCell;
 
 use xen_proto::ids::PAGE_SIZE;
@@ -57,6 +58,15 @@ pub struct Memory {
     pool: SharedPool,
     tables: Tables,
     next_mmio: usize,
+    mapped: Vec<MappedDevice>,
+}
+
+/// Device pages that were mapped: a device that comes again gets its old mapping.
+#[derive(Clone, Copy, Debug)]
+struct MappedDevice {
+    frame: MachineAddr,
+    pages: usize,
+    address: usize,
 }
 
 /// The pool, shared with those who give pages back by themselves.
@@ -86,7 +96,7 @@ pub enum MmioError {
 
 impl Memory {
     pub(crate) const fn new(pool: SharedPool, tables: Tables) -> Self {
-        Self { pool, tables, next_mmio: MMIO_WINDOW.start }
+        Self { pool, tables, next_mmio: MMIO_WINDOW.start, mapped: Vec::new() }
     }
 
     /// Takes a zeroed page for a device or another domain; `None` when memory is used up. Its drop gives it back.
@@ -103,23 +113,35 @@ impl Memory {
         MemoryStatistics { free_pages: pool.free(), pool_pages: pool.size(), heap_used_bytes, heap_bytes }
     }
 
-    /// Maps device registers, uncached, for ever. `start` need not be the start of a page.
+    /// Maps device registers, uncached, for ever; the same range again is the same mapping. `start` need not be the start of
+    /// a page.
     ///
     /// # Errors
     /// See [`MmioError`]. A part that was mapped before Xen refused stays mapped, unused.
     pub fn map_mmio(&mut self, start: MachineAddr, bytes: usize) -> Result<Mmio, MmioError> {
         let offset = hypercall::register(start.0) % PAGE_SIZE;
         let span = offset.checked_add(bytes).filter(|_| bytes > 0).ok_or(MmioError::NoSpace)?;
+        let frame = MachineAddr(start.0 - offset as u64);
         let pages = span.div_ceil(PAGE_SIZE);
-        let base = self.next_mmio;
-        let end = pages.checked_mul(PAGE_SIZE).and_then(|size| base.checked_add(size));
+        let known = self.mapped.iter().find(|known| known.frame == frame && known.pages == pages);
+        let address = match known {
+            Some(known) => known.address,
+            None => self.map_device_pages(frame, pages)?,
+        };
+        // SAFETY: mapped, in addresses given out once for these frames, and never unmapped.
+        Ok(unsafe { Mmio::new(address + offset, bytes) })
+    }
+
+    fn map_device_pages(&mut self, frame: MachineAddr, pages: usize) -> Result<usize, MmioError> {
+        let address = self.next_mmio;
+        let end = pages.checked_mul(PAGE_SIZE).and_then(|size| address.checked_add(size));
         self.next_mmio = end.filter(|end| *end <= MMIO_WINDOW.end).ok_or(MmioError::NoSpace)?;
         for page in 0..pages {
-            let frame = start.0 - offset as u64 + (page * PAGE_SIZE) as u64;
-            self.map_device_page(base + page * PAGE_SIZE, MachineAddr(frame))?;
+            let distance = page * PAGE_SIZE;
+            self.map_device_page(address + distance, MachineAddr(frame.0 + distance as u64))?;
         }
-        // SAFETY: just mapped, in addresses given out once, and never unmapped.
-        Ok(unsafe { Mmio::new(base + offset, bytes) })
+        self.mapped.push(MappedDevice { frame, pages, address });
+        Ok(address)
     }
 
     fn map_device_page(&mut self, address: usize, frame: MachineAddr) -> Result<(), MmioError> {
