@@ -17,9 +17,7 @@ use crate::Fallible;
 use crate::malformed::Forged;
 use crate::pattern::{self, Mismatch, SECTOR_BYTES};
 use crate::platform::{Platform, StillMapped};
-use crate::request::{
-    Body, MAX_SLOT_BYTES, RESPONSE_BYTES, Request, Response, SEGMENT_BYTES, Segment, Status, op,
-};
+use crate::request::{Body, MAX_SLOT_BYTES, RESPONSE_BYTES, Request, Response, SEGMENT_BYTES, Segment, Status, op};
 use crate::script::{Form, Shape};
 
 /// Sectors of a page.
@@ -330,7 +328,13 @@ impl<P: Platform> Link<P> {
     }
 
     /// Cuts a run of sectors into pages, ready and granted.
-    fn pieces(&mut self, platform: &mut P, sector: u64, sectors: u64, content: Content) -> Result<Vec<Piece<P>>, Shortage> {
+    fn pieces(
+        &mut self,
+        platform: &mut P,
+        sector: u64,
+        sectors: u64,
+        content: Content,
+    ) -> Result<Vec<Piece<P>>, Shortage> {
         let mut pieces = Vec::new();
         let access = match content {
             Content::None => return Ok(pieces),
@@ -385,7 +389,10 @@ impl<P: Platform> Link<P> {
 
     fn table_grefs(&self, id: u64) -> Vec<u32> {
         let flights = self.flights.iter().flatten();
-        flights.filter(|flight| flight.id == id).flat_map(|flight| flight.tables.iter().map(|held| held.gref.0)).collect()
+        flights
+            .filter(|flight| flight.id == id)
+            .flat_map(|flight| flight.tables.iter().map(|held| held.gref.0))
+            .collect()
     }
 
     fn push(&mut self, request: &Request<'_>) {

@@ -74,7 +74,7 @@ impl Plan {
     }
 
     /// The next request, or `None` while every slot that could be used has one in flight.
-    pub fn next(&mut self) -> Option<Job> {
+    pub fn next_job(&mut self) -> Option<Job> {
         match self.phase {
             Phase::Run => self.next_of_run(),
             Phase::Check => self.next_of_check(),
@@ -93,7 +93,7 @@ impl Plan {
         let written = self.slots[at].generation > 0;
         let task = match self.mix {
             Mix::Reads => Task::Read,
-            Mix::Both if written && chance % 2 == 0 => Task::Verify(self.seed_of(at)),
+            Mix::Both if written && chance.is_multiple_of(2) => Task::Verify(self.seed_of(at)),
             Mix::Both | Mix::Writes => {
                 self.slots[at].generation += 1;
                 Task::Write(self.seed_of(at))
@@ -178,7 +178,7 @@ mod tests {
         };
         for turn in 0..requests {
             while flight.len() < depth {
-                let Some(job) = plan.next() else { break };
+                let Some(job) = plan.next_job() else { break };
                 assert!(flight.iter().all(|other: &Job| other.sector != job.sector), "two in one slot");
                 assert!((1000..1000 + sectors).contains(&job.sector));
                 flight.push(job);
@@ -195,7 +195,7 @@ mod tests {
         let (mut plan, disk, reads) = run(Mix::Writes, 80, 4, 35);
         assert_eq!((disk.len(), reads), (10, 0));
         plan.check_all();
-        let checked: BTreeMap<u64, u64> = core::iter::from_fn(|| plan.next())
+        let checked: BTreeMap<u64, u64> = core::iter::from_fn(|| plan.next_job())
             .map(|job| match job.task {
                 Task::Verify(seed) => (job.sector, seed),
                 other => panic!("{other:?}"),
@@ -214,22 +214,22 @@ mod tests {
     #[test]
     fn a_depth_beyond_the_slots_waits() {
         let mut plan = Plan::new(Mix::Writes, 1, 0, 16, 8).unwrap();
-        let first = plan.next().unwrap();
-        assert!(plan.next().is_some());
-        assert_eq!(plan.next(), None);
+        let first = plan.next_job().unwrap();
+        assert!(plan.next_job().is_some());
+        assert_eq!(plan.next_job(), None);
         plan.done(first, Went::Well);
-        assert_eq!(plan.next().map(|job| job.sector), Some(0));
+        assert_eq!(plan.next_job().map(|job| job.sector), Some(0));
     }
 
     #[test]
     fn a_failed_write_is_not_checked() {
         let mut plan = Plan::new(Mix::Writes, 1, 0, 16, 8).unwrap();
-        let jobs = [plan.next().unwrap(), plan.next().unwrap()];
+        let jobs = [plan.next_job().unwrap(), plan.next_job().unwrap()];
         plan.done(jobs[0], Went::Wrong);
         plan.done(jobs[1], Went::Well);
         plan.check_all();
-        assert_eq!(plan.next().map(|job| job.sector), Some(8));
-        assert_eq!(plan.next(), None);
+        assert_eq!(plan.next_job().map(|job| job.sector), Some(8));
+        assert_eq!(plan.next_job(), None);
     }
 
     #[test]

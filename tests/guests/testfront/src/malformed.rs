@@ -176,9 +176,7 @@ pub const CASES: &[Case] = &[
     case("indirect-in-indirect", Needs::Indirect, ERROR, |at| {
         indirect(op::INDIRECT, 1, &[at.table_page], vec![whole(at.page)])
     }),
-    case("indirect-flush", Needs::Indirect, ERROR, |at| {
-        indirect(op::FLUSH, 1, &[at.table_page], vec![whole(at.page)])
-    }),
+    case("indirect-flush", Needs::Indirect, ERROR, |at| indirect(op::FLUSH, 1, &[at.table_page], vec![whole(at.page)])),
     case("indirect-bad-gref", Needs::Indirect, ERROR, |at| indirect(op::READ, 1, &[at.no_page], vec![])),
     case("indirect-bad-segment", Needs::Indirect, ERROR, |at| {
         indirect(op::READ, 2, &[at.table_page], vec![whole(at.page), part(at.page, 0, 8)])
@@ -255,11 +253,12 @@ mod tests {
         if segments.iter().any(|segment| !good(segment.gref)) {
             found.push("gref");
         }
-        let sectors: u64 = segments.iter().map(|segment| u64::from(segment.last.saturating_sub(segment.first)) + 1).sum();
+        let sectors: u64 =
+            segments.iter().map(|segment| u64::from(segment.last.saturating_sub(segment.first)) + 1).sum();
         if forged.sector.checked_add(sectors).is_none_or(|end| end > SCENE.sectors) {
             found.push("range");
         }
-        if forged.sector % 8 != 0 || sectors % 8 != 0 {
+        if !forged.sector.is_multiple_of(8) || !sectors.is_multiple_of(8) {
             found.push("alignment");
         }
         found

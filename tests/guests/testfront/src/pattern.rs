@@ -191,7 +191,8 @@ mod tests {
         fill(1, 0, &mut data[..32 * SECTOR_BYTES]);
         fill(2, 0, &mut data[32 * SECTOR_BYTES..]);
         let mut words = [0; 64 * 61];
-        let bodies = data.as_chunks::<SECTOR_BYTES>().0.iter().flat_map(|sector| &sector.as_chunks::<8>().0[HEADER_WORDS..]);
+        let bodies =
+            data.as_chunks::<SECTOR_BYTES>().0.iter().flat_map(|sector| &sector.as_chunks::<8>().0[HEADER_WORDS..]);
         words.iter_mut().zip(bodies).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
         words.sort_unstable();
         assert!(words.windows(2).all(|pair| pair[0] != pair[1]));

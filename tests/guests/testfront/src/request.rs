@@ -237,7 +237,8 @@ mod tests {
     /// The bytes of both ABIs in hexadecimal, without the zeros at the end.
     fn check(request: Request<'_>, x86_32: &str, x86_64: &str) {
         for (abi, expected) in [(Abi::X86_32, x86_32), (Abi::X86_64, x86_64)] {
-            let hex: std::string::String = request.to_bytes(abi).iter().map(|byte| std::format!("{byte:02x}")).collect();
+            let hex: std::string::String =
+                request.to_bytes(abi).iter().map(|byte| std::format!("{byte:02x}")).collect();
             let expected: std::string::String = expected.split_whitespace().collect();
             assert_eq!(hex.trim_end_matches('0'), expected.trim_end_matches('0'), "{abi:?}");
         }

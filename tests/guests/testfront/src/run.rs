@@ -145,15 +145,16 @@ impl<P: Platform> Runner<P> {
     fn end(mut self, ending: Ending) -> ! {
         let line = self.tally.end_line();
         self.world.platform.say(&line);
-        while ending == Ending::Stay {
+        if ending != Ending::Stay {
+            self.world.platform.shut_down(ending);
+        }
+        loop {
             if let Err(why) = self.idle() {
                 self.world.platform.say(&why);
-                break;
+                self.world.platform.shut_down(Ending::Crash);
             }
             self.world.step_waits = false;
         }
-        let how = if ending == Ending::Stay { Ending::Crash } else { ending };
-        self.world.platform.shut_down(how)
     }
 }
 
@@ -169,7 +170,9 @@ mod tests {
 
     #[test]
     fn steps_carry_their_number() {
-        for (text, expected) in [("3 list", Some((3, "list"))), (" 4  read vbd=1\n", Some((4, " read vbd=1"))), ("list", None), ("", None)] {
+        for (text, expected) in
+            [("3 list", Some((3, "list"))), (" 4  read vbd=1\n", Some((4, " read vbd=1"))), ("list", None), ("", None)]
+        {
             assert_eq!(numbered(text), expected);
         }
     }

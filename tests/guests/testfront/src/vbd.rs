@@ -147,7 +147,10 @@ impl<P: Platform> Vbd<P> {
             Naming::Single => link.ring_grefs().iter().for_each(|gref| node("ring-ref", format!("{gref}"))),
             Naming::Numbered => {
                 node("ring-page-order", format!("{}", shape.order));
-                link.ring_grefs().iter().enumerate().for_each(|(at, gref)| node(&format!("ring-ref{at}"), format!("{gref}")));
+                link.ring_grefs()
+                    .iter()
+                    .enumerate()
+                    .for_each(|(at, gref)| node(&format!("ring-ref{at}"), format!("{gref}")));
             }
         }
         node("event-channel", format!("{}", link.port()));

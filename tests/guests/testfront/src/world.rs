@@ -41,8 +41,12 @@ impl<P: Platform> World<P> {
         let numbers: BTreeSet<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
         // Those that have a ring are known; the others may have been detached and attached again, elsewhere.
         self.vbds.retain(|number, vbd| vbd.link.is_some() || numbers.contains(number));
-        let loose: Vec<u32> = numbers.into_iter().filter(|number| self.vbds.get(number).is_none_or(|vbd| vbd.link.is_none())).collect();
-        let paths: Vec<String> = loose.iter().flat_map(|&number| ["backend", "backend-id"].map(|key| format!("{}/{key}", front(number)))).collect();
+        let loose: Vec<u32> =
+            numbers.into_iter().filter(|number| self.vbds.get(number).is_none_or(|vbd| vbd.link.is_none())).collect();
+        let paths: Vec<String> = loose
+            .iter()
+            .flat_map(|&number| ["backend", "backend-id"].map(|key| format!("{}/{key}", front(number))))
+            .collect();
         let values = self.store.read_all(&mut self.platform, &paths)?;
         for (&number, values) in loose.iter().zip(values.chunks(2)) {
             let [Some(back), Some(domain)] = values else { continue };
@@ -191,7 +195,8 @@ impl<P: Platform> World<P> {
                 Leaving::Drain if in_flight == 0 || ended => {
                     vbd.leaving = Leaving::AwaitClosed;
                     // The directory may be gone already: then there is nobody to tell.
-                    let _ = self.write_state(number, state::CLOSING).and_then(|()| self.write_state(number, state::CLOSED));
+                    let _ =
+                        self.write_state(number, state::CLOSING).and_then(|()| self.write_state(number, state::CLOSED));
                 }
                 Leaving::AwaitClosed if ended => self.release(number),
                 _ => continue,

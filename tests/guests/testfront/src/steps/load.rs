@@ -123,10 +123,7 @@ fn what(job: Job, sectors: u64) -> What {
 }
 
 /// The answers that are there, and the streams whose vbd is gone with all its requests.
-fn collect<P: Platform>(
-    vbds: &mut Vbds<P>,
-    streams: &mut BTreeMap<u32, Stream>,
-) -> Option<Vec<(u32, Done)>> {
+fn collect<P: Platform>(vbds: &mut Vbds<P>, streams: &mut BTreeMap<u32, Stream>) -> Option<Vec<(u32, Done)>> {
     let mut answers = Vec::new();
     let mut lost = false;
     for (number, stream) in streams.iter_mut() {
@@ -201,7 +198,7 @@ impl Stream {
         if self.standing != Standing::Running || self.open.len() >= self.depth || !room {
             return None;
         }
-        let job = self.plan.next();
+        let job = self.plan.next_job();
         if job.is_none() && self.open.is_empty() {
             // Every slot is free, and yet there is no request left: all is checked.
             self.end();

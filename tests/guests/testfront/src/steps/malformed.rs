@@ -70,7 +70,8 @@ fn send_forged<P: Platform>(
     let vbd = vbds.get_mut(&number).ok_or("it is gone")?;
     let facts = vbd.facts;
     let link = vbd.serving()?;
-    let lent = [Access::ReadWrite, Access::ReadOnly, Access::ReadOnly, Access::ReadOnly].map(|access| link.lend(platform, access));
+    let lent = [Access::ReadWrite, Access::ReadOnly, Access::ReadOnly, Access::ReadOnly]
+        .map(|access| link.lend(platform, access));
     let [Some(page), Some(read_only), Some(mut table), Some(ended)] = lent else { return Err("no memory".into()) };
     let scene = Scene {
         sectors: facts.sectors,

@@ -28,17 +28,19 @@ pub(crate) fn act<P: Platform>(world: &mut World<P>, which: &Which, action: &Act
         Action::Wait(awaited, limit) => connection::await_backends(world, &numbers, *awaited, *limit),
         Action::NeverClose => connection::never_close(world, &numbers),
         Action::Load(load) => load::run(world, &numbers, load),
-        Action::Transfer(transfer) => one_by_one(world, &numbers, |world, number| transfer::run(world, number, transfer)),
+        Action::Transfer(transfer) => {
+            one_by_one(world, &numbers, |world, number| transfer::run(world, number, transfer))
+        }
         Action::Malformed(cases) => one_by_one(world, &numbers, |world, number| malformed::run(world, number, *cases)),
-        Action::State(state) => one_by_one(world, &numbers, |world, number| {
-            world.write_state(number, *state).map(|()| String::new())
-        }),
-        Action::Set { key, value } => one_by_one(world, &numbers, |world, number| {
-            nodes::set(world, number, key, value.as_deref())
-        }),
-        Action::Check { key, value } => one_by_one(world, &numbers, |world, number| {
-            nodes::check(world, number, key, value.as_deref())
-        }),
+        Action::State(state) => {
+            one_by_one(world, &numbers, |world, number| world.write_state(number, *state).map(|()| String::new()))
+        }
+        Action::Set { key, value } => {
+            one_by_one(world, &numbers, |world, number| nodes::set(world, number, key, value.as_deref()))
+        }
+        Action::Check { key, value } => {
+            one_by_one(world, &numbers, |world, number| nodes::check(world, number, key, value.as_deref()))
+        }
     }
 }
 

@@ -19,7 +19,12 @@ pub(super) fn set<P: Platform>(world: &mut World<P>, number: u32, key: &str, val
 }
 
 /// Compares a node of the backend's directory.
-pub(super) fn check<P: Platform>(world: &mut World<P>, number: u32, key: &str, value: Option<&str>) -> Fallible<String> {
+pub(super) fn check<P: Platform>(
+    world: &mut World<P>,
+    number: u32,
+    key: &str,
+    value: Option<&str>,
+) -> Fallible<String> {
     let path = format!("{}/{key}", world.vbd(number)?.back);
     let found = world.store.read(&mut world.platform, &path)?;
     if found.as_deref() != value {

@@ -19,15 +19,8 @@ fn transfer(purpose: Purpose, sector: u64, count: u64, expect: Status) -> Action
 
 #[test]
 fn steps_are_read() {
-    let load = Load {
-        depth: 32,
-        until: Until::Requests(10),
-        mix: Mix::Writes,
-        size: 8,
-        sector: 0,
-        count: None,
-        seed: 1,
-    };
+    let load =
+        Load { depth: 32, until: Until::Requests(10), mix: Mix::Writes, size: 8, sector: 0, count: None, seed: 1 };
     let table = [
         ("list", Deed::List),
         ("echo  now = 1;", Deed::Echo("now = 1".to_string())),
@@ -115,10 +108,8 @@ fn a_step_can_be_meant_to_fail() {
 
 #[test]
 fn scripts_come_from_three_places() {
-    let steps = vec![
-        Step { aim: Aim::Success, deed: Deed::List },
-        Step { aim: Aim::Success, deed: Deed::End(Ending::Stay) },
-    ];
+    let steps =
+        vec![Step { aim: Aim::Success, deed: Deed::List }, Step { aim: Aim::Success, deed: Deed::End(Ending::Stay) }];
     let table = [
         ("script=xenstore", Script::Xenstore),
         (" log=debug script=watch ", Script::Watch),
