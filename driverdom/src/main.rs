@@ -17,7 +17,7 @@ fn main(machine: Machine) -> Shutdown {
     let mut guest = Guest::new(machine);
     let Some(mut server) = Server::new(&mut guest) else {
         log::error!("too little memory to start: raise memory= in driverdom's configuration (8 is enough)");
-        return Shutdown::PowerOff;
+        return Shutdown::Poweroff;
     };
     loop {
         guest.take_events(|port| server.event(port));
