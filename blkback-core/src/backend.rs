@@ -148,10 +148,7 @@ impl<R: SharedRing> Backend<R> {
     /// If it is on an unknown disk.
     pub fn geometry(&self, volume: &Volume) -> Geometry {
         match volume {
-            Volume::Disk(extent) => Geometry {
-                sectors: extent.sectors,
-                ..self.lane(extent.disk).geometry
-            },
+            Volume::Disk(extent) => Geometry { sectors: extent.sectors, ..self.lane(extent.disk).geometry },
             Volume::Ram(ram) => ram.geometry(),
         }
     }
@@ -161,17 +158,9 @@ impl<R: SharedRing> Backend<R> {
     /// # Panics
     /// If the vbd is connected or draining, if its volume is on an unknown disk or leaves it, or if its port is in use.
     pub fn connect(&mut self, connection: Connection<R>) {
-        if let Volume::Disk(Extent {
-            disk,
-            start,
-            sectors,
-        }) = connection.volume
-        {
+        if let Volume::Disk(Extent { disk, start, sectors }) = connection.volume {
             let end = start.checked_add(sectors);
-            assert!(
-                end.is_some_and(|end| end <= self.lane(disk).geometry.sectors),
-                "a volume stays on its disk"
-            );
+            assert!(end.is_some_and(|end| end <= self.lane(disk).geometry.sectors), "a volume stays on its disk");
         }
         let geometry = self.geometry(&connection.volume);
         let bounds = Bounds {
@@ -226,15 +215,8 @@ impl<R: SharedRing> Backend<R> {
         self.serve_ram(platform);
         self.end_mappings(platform.grants);
         self.vbds.publish(platform.events, &mut self.reports);
-        let disks = self
-            .lanes
-            .iter()
-            .any(|lane| lane.may_take() && !lane.queue.is_empty());
-        if disks || !self.ram_queue.is_empty() {
-            Progress::More
-        } else {
-            Progress::Sleep
-        }
+        let disks = self.lanes.iter().any(|lane| lane.may_take() && !lane.queue.is_empty());
+        if disks || !self.ram_queue.is_empty() { Progress::More } else { Progress::Sleep }
     }
 
     /// The next thing that the control plane must know; ask after each turn until `None`.
@@ -248,15 +230,11 @@ impl<R: SharedRing> Backend<R> {
     }
 
     fn lane(&self, disk: DiskId) -> &Lane {
-        self.lanes
-            .get(usize::from(disk.0))
-            .expect("volumes are on known disks")
+        self.lanes.get(usize::from(disk.0)).expect("volumes are on known disks")
     }
 
     fn lane_mut(&mut self, disk: DiskId) -> &mut Lane {
-        self.lanes
-            .get_mut(usize::from(disk.0))
-            .expect("volumes are on known disks")
+        self.lanes.get_mut(usize::from(disk.0)).expect("volumes are on known disks")
     }
 
     /// The lane of a vbd, `None` if its volume is in RAM.

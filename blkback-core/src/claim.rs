@@ -59,13 +59,7 @@ impl Claims {
     ///
     /// # Panics
     /// If the vbd holds a claim.
-    pub fn claim(
-        &mut self,
-        holder: VbdId,
-        extent: Extent,
-        mode: Mode,
-        geometry: &Geometry,
-    ) -> Result<(), ClaimError> {
+    pub fn claim(&mut self, holder: VbdId, extent: Extent, mode: Mode, geometry: &Geometry) -> Result<(), ClaimError> {
         assert!(!self.held.contains_key(&holder), "a vbd holds one claim");
         if mode == Mode::ReadWrite && !geometry.writable {
             return Err(ClaimError::ReadOnlyDisk);
@@ -77,13 +71,7 @@ impl Claims {
         for piece in self.pieces_in(extent) {
             piece.live.insert(holder);
         }
-        self.held.insert(
-            holder,
-            Claim {
-                extent,
-                phase: Phase::Live,
-            },
-        );
+        self.held.insert(holder, Claim { extent, phase: Phase::Live });
         Ok(())
     }
 
@@ -110,23 +98,14 @@ impl Claims {
             piece.draining.remove(&holder);
         }
         let range = (extent.disk, extent.start)..(extent.disk, end(extent));
-        self.pieces
-            .extract_if(range, |_, piece| piece.is_free())
-            .for_each(drop);
+        self.pieces.extract_if(range, |_, piece| piece.is_free()).for_each(drop);
     }
 
     /// Looks at every piece that overlaps: a live holder matters more than one that goes away.
     fn check(&self, extent: Extent, mode: Mode) -> Result<(), ClaimError> {
-        let inside = self
-            .pieces
-            .range((extent.disk, extent.start)..(extent.disk, end(extent)));
+        let inside = self.pieces.range((extent.disk, extent.start)..(extent.disk, end(extent)));
         let mut draining = None;
-        for piece in self
-            .straddling(extent.disk, extent.start)
-            .into_iter()
-            .chain(inside)
-            .map(|(_, piece)| piece)
-        {
+        for piece in self.straddling(extent.disk, extent.start).into_iter().chain(inside).map(|(_, piece)| piece) {
             if mode == Mode::ReadOnly && piece.mode == Mode::ReadOnly {
                 continue;
             }
@@ -140,10 +119,7 @@ impl Claims {
 
     /// The piece that starts before a sector and goes beyond it.
     fn straddling(&self, disk: DiskId, sector: u64) -> Option<(&(DiskId, u64), &Piece)> {
-        self.pieces
-            .range((disk, 0)..(disk, sector))
-            .next_back()
-            .filter(|(_, piece)| piece.end > sector)
+        self.pieces.range((disk, 0)..(disk, sector)).next_back().filter(|(_, piece)| piece.end > sector)
     }
 
     /// Makes a piece end at this sector if one goes across it.
@@ -162,36 +138,23 @@ impl Claims {
     fn fill(&mut self, extent: Extent, mode: Mode) {
         let mut from = extent.start;
         while from < end(extent) {
-            let next = self
-                .pieces
-                .range((extent.disk, from)..(extent.disk, end(extent)))
-                .next();
-            let (start, after) = next.map_or((end(extent), end(extent)), |((_, start), piece)| {
-                (*start, piece.end)
-            });
+            let next = self.pieces.range((extent.disk, from)..(extent.disk, end(extent))).next();
+            let (start, after) = next.map_or((end(extent), end(extent)), |((_, start), piece)| (*start, piece.end));
             if from < start {
-                self.pieces
-                    .insert((extent.disk, from), Piece::free(start, mode));
+                self.pieces.insert((extent.disk, from), Piece::free(start, mode));
             }
             from = after;
         }
     }
 
     fn pieces_in(&mut self, extent: Extent) -> impl Iterator<Item = &mut Piece> {
-        self.pieces
-            .range_mut((extent.disk, extent.start)..(extent.disk, end(extent)))
-            .map(|(_, piece)| piece)
+        self.pieces.range_mut((extent.disk, extent.start)..(extent.disk, end(extent))).map(|(_, piece)| piece)
     }
 }
 
 impl Piece {
     const fn free(end: u64, mode: Mode) -> Self {
-        Self {
-            end,
-            mode,
-            live: BTreeSet::new(),
-            draining: BTreeSet::new(),
-        }
+        Self { end, mode, live: BTreeSet::new(), draining: BTreeSet::new() }
     }
 
     fn is_free(&self) -> bool {

@@ -67,11 +67,7 @@ impl Progress {
             Action::Flush => Stage::Flush,
             Action::Read | Action::Write => Stage::Transfer(0),
         };
-        Self {
-            stage,
-            commands: 0,
-            outcome: Outcome::Done,
-        }
+        Self { stage, commands: 0, outcome: Outcome::Done }
     }
 }
 
@@ -87,27 +83,14 @@ impl Flight {
         dma.clear();
         let command = match self.progress.stage {
             Stage::Flush => {
-                self.progress.stage = if self.segments > 0 {
-                    Stage::AwaitFlush
-                } else {
-                    Stage::Nothing
-                };
+                self.progress.stage = if self.segments > 0 { Stage::AwaitFlush } else { Stage::Nothing };
                 Command::Flush
             }
             Stage::Transfer(from) => {
-                let till =
-                    from + gather(pool.iter(self.chain), from, limits.segments, geometry, dma);
-                self.progress.stage = if till < self.sectors {
-                    Stage::Transfer(till)
-                } else {
-                    Stage::Nothing
-                };
+                let till = from + gather(pool.iter(self.chain), from, limits.segments, geometry, dma);
+                self.progress.stage = if till < self.sectors { Stage::Transfer(till) } else { Stage::Nothing };
                 let sector = self.sector + from;
-                if self.action == Action::Read {
-                    Command::Read(sector)
-                } else {
-                    Command::Write(sector)
-                }
+                if self.action == Action::Read { Command::Read(sector) } else { Command::Write(sector) }
             }
             Stage::AwaitFlush | Stage::Nothing => return None,
         };
@@ -182,10 +165,7 @@ fn gather(
 fn dma_segment(mapped: Mapped, skip: u64) -> DmaSegment {
     let start = (u64::from(mapped.run.first) + skip) * SECTOR_BYTES;
     let bytes = (u64::from(mapped.run.sectors) - skip) * SECTOR_BYTES;
-    DmaSegment {
-        addr: MachineAddr(mapped.mapping.addr.0 + start),
-        len: u32::try_from(bytes).expect("at most a page"),
-    }
+    DmaSegment { addr: MachineAddr(mapped.mapping.addr.0 + start), len: u32::try_from(bytes).expect("at most a page") }
 }
 
 /// Takes the last `surplus` bytes off.

@@ -99,21 +99,9 @@ impl Reader {
     pub fn new(geometry: &Geometry) -> (Self, Step) {
         let bytes = usize::try_from(geometry.logical_block).unwrap_or(0);
         let sectors = (bytes as u64).checked_div(SECTOR_BYTES).unwrap_or(0);
-        let blocks = Blocks {
-            count: geometry.sectors.checked_div(sectors).unwrap_or(0),
-            bytes,
-        };
-        let mut reader = Self {
-            blocks,
-            which: Which::Primary,
-            entries: None,
-            error: GptError::Absent,
-        };
-        let first = if bytes <= PAGE_SIZE {
-            reader.read_header()
-        } else {
-            Step::Failed(GptError::Absent)
-        };
+        let blocks = Blocks { count: geometry.sectors.checked_div(sectors).unwrap_or(0), bytes };
+        let mut reader = Self { blocks, which: Which::Primary, entries: None, error: GptError::Absent };
+        let first = if bytes <= PAGE_SIZE { reader.read_header() } else { Step::Failed(GptError::Absent) };
         (reader, first)
     }
 
@@ -139,44 +127,27 @@ impl Reader {
     /// The block of this copy's header: the second or the last.
     fn header_block(&self) -> Option<u64> {
         let last = self.blocks.count.checked_sub(1)?;
-        let block = if self.which == Which::Primary {
-            1
-        } else {
-            last
-        };
+        let block = if self.which == Which::Primary { 1 } else { last };
         (1..=last).contains(&block).then_some(block)
     }
 
     fn read_header(&mut self) -> Step {
-        let want = self
-            .header_block()
-            .and_then(|block| self.blocks.want(block, self.blocks.bytes));
+        let want = self.header_block().and_then(|block| self.blocks.want(block, self.blocks.bytes));
         want.map_or(Step::Failed(self.error), Step::Read)
     }
 
     fn take_header(&mut self, bytes: &[u8]) -> Result<Step, GptError> {
         let block = self.header_block().ok_or(GptError::Absent)?;
         let header = Header::parse(bytes, block, self.blocks.count)?;
-        self.read_entries(Entries {
-            header,
-            digest: CRC.digest(),
-            read: 0,
-            found: Vec::new(),
-        })
+        self.read_entries(Entries { header, digest: CRC.digest(), read: 0, found: Vec::new() })
     }
 
     /// Asks for the next page of the array.
     fn read_entries(&mut self, entries: Entries) -> Result<Step, GptError> {
-        let bytes = entries
-            .header
-            .array_bytes()
-            .saturating_sub(entries.read)
-            .min(PAGE_SIZE);
+        let bytes = entries.header.array_bytes().saturating_sub(entries.read).min(PAGE_SIZE);
         let skipped = entries.read.checked_div(self.blocks.bytes).unwrap_or(0) as u64;
         let block = entries.header.array.checked_add(skipped);
-        let want = block
-            .and_then(|block| self.blocks.want(block, bytes))
-            .ok_or(GptError::Damaged)?;
+        let want = block.and_then(|block| self.blocks.want(block, bytes)).ok_or(GptError::Damaged)?;
         self.entries = Some(entries);
         Ok(Step::Read(want))
     }
@@ -186,13 +157,9 @@ impl Reader {
         let bytes = bytes.get(..left.min(PAGE_SIZE)).ok_or(GptError::Io)?;
         entries.digest.update(bytes);
         entries.read = entries.read.saturating_add(bytes.len());
-        let sectors = (self.blocks.bytes as u64)
-            .checked_div(SECTOR_BYTES)
-            .unwrap_or(0);
+        let sectors = (self.blocks.bytes as u64).checked_div(SECTOR_BYTES).unwrap_or(0);
         let used = bytes.chunks_exact(entries.header.entry_bytes);
-        entries.found.extend(
-            used.filter_map(|entry| Partition::parse(entry, &entries.header.usable, sectors)),
-        );
+        entries.found.extend(used.filter_map(|entry| Partition::parse(entry, &entries.header.usable, sectors)));
         if entries.read < entries.header.array_bytes() {
             return self.read_entries(entries);
         }
@@ -210,10 +177,7 @@ impl Blocks {
         let blocks = bytes.div_ceil(self.bytes);
         let end = block.checked_add(blocks as u64)?;
         let sectors = (self.bytes as u64).checked_div(SECTOR_BYTES)?;
-        let want = Want {
-            sector: block.checked_mul(sectors)?,
-            bytes: blocks.checked_mul(self.bytes)?,
-        };
+        let want = Want { sector: block.checked_mul(sectors)?, bytes: blocks.checked_mul(self.bytes)? };
         (end <= self.count).then_some(want)
     }
 }
@@ -230,10 +194,7 @@ impl fmt::Display for GptError {
 
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader")
-            .field("which", &self.which)
-            .field("error", &self.error)
-            .finish_non_exhaustive()
+        f.debug_struct("Reader").field("which", &self.which).field("error", &self.error).finish_non_exhaustive()
     }
 }
 

@@ -5,8 +5,7 @@ use alloc::vec::Vec;
 use xen_proto::blkif::{Segment, Status};
 use xen_proto::ids::PAGE_SIZE;
 use xen_proto::platform::{
-    Access, CopyDirection, DeviceMap, GNTST_GENERAL_ERROR, GrantCopy, Grants, PageBytes, Pages,
-    SharedRing,
+    Access, CopyDirection, DeviceMap, GNTST_GENERAL_ERROR, GrantCopy, Grants, PageBytes, Pages, SharedRing,
 };
 use xen_proto::{DomId, Mfn};
 use zerocopy::FromBytes;
@@ -97,11 +96,7 @@ impl Batch {
 
     /// Takes requests from the ring while there is room for them; the first one without room is held in the vbd. `room` is
     /// asked whether a request fits beside those of the batch.
-    pub(crate) fn take<R: SharedRing>(
-        &mut self,
-        vbd: &mut Vbd<R>,
-        room: impl Fn(Load, Load) -> Room,
-    ) -> End {
+    pub(crate) fn take<R: SharedRing>(&mut self, vbd: &mut Vbd<R>, room: impl Fn(Load, Load) -> Room) -> End {
         let mut load = Load::default();
         let mut indirect = 0_usize;
         for _ in 0..BATCH_REQUESTS {
@@ -111,10 +106,7 @@ impl Batch {
                 Ok(Next::Dry) => return End::Dry,
                 Err(_) => return End::Broken,
             };
-            let new = Load {
-                requests: 1,
-                segments: request.count(),
-            };
+            let new = Load { requests: 1, segments: request.count() };
             let is_indirect = usize::from(matches!(request.segments, Segments::Indirect { .. }));
             let end = match room(load, new) {
                 Room::Full => End::Full,
@@ -124,11 +116,7 @@ impl Batch {
                 Room::Fits => {
                     load = load + new;
                     indirect += is_indirect;
-                    self.taken.push(Taken {
-                        owed,
-                        request,
-                        checked: Err(Status::Error),
-                    });
+                    self.taken.push(Taken { owed, request, checked: Err(Status::Error) });
                     continue;
                 }
             };
@@ -149,24 +137,14 @@ impl Batch {
         self.maps.clear();
         self.runs.clear();
         self.copy_descriptors(domain, grants);
-        let Self {
-            taken,
-            maps,
-            runs,
-            copies,
-            descriptors,
-            ..
-        } = self;
+        let Self { taken, maps, runs, copies, descriptors, .. } = self;
         let mut copies = copies.iter();
-        for Taken {
-            request, checked, ..
-        } in taken
-        {
+        for Taken { request, checked, .. } in taken {
             let segments = match &request.segments {
                 Segments::Direct { count, all } => all.get(..*count),
-                Segments::Indirect { count, .. } => copies
-                    .next()
-                    .and_then(|copy| read_descriptors(copy, *count, memory, descriptors)),
+                Segments::Indirect { count, .. } => {
+                    copies.next().and_then(|copy| read_descriptors(copy, *count, memory, descriptors))
+                }
             };
             let start = maps.len();
             let access = access(request.action);
@@ -175,10 +153,7 @@ impl Batch {
                     maps.push(DeviceMap::new(gref, access));
                     runs.push(run);
                 })?;
-                Ok(Checked {
-                    sectors,
-                    segments: segments.len(),
-                })
+                Ok(Checked { sectors, segments: segments.len() })
             });
             if checked.is_err() {
                 maps.truncate(start);
@@ -189,30 +164,24 @@ impl Batch {
 
     fn copy_descriptors(&mut self, domain: DomId, grants: &mut impl Grants) {
         self.copies.clear();
-        let places = self.staging.iter().flat_map(|frame| {
-            (0..DESCRIPTORS_PER_PAGE).map(move |n| (*frame, n * DESCRIPTOR_BYTES))
-        });
-        let wanted = self
-            .taken
+        let places = self
+            .staging
             .iter()
-            .filter_map(|taken| match taken.request.segments {
-                Segments::Indirect { count, page } => Some((page, count * size_of::<Segment>())),
-                Segments::Direct { .. } => None,
-            });
-        self.copies.extend(
-            wanted
-                .zip(places)
-                .map(|((gref, bytes), (frame, offset))| GrantCopy {
-                    domain,
-                    gref,
-                    guest_offset: 0,
-                    frame,
-                    offset: in_page(offset),
-                    len: in_page(bytes),
-                    direction: CopyDirection::FromGuest,
-                    result: Err(GNTST_GENERAL_ERROR),
-                }),
-        );
+            .flat_map(|frame| (0..DESCRIPTORS_PER_PAGE).map(move |n| (*frame, n * DESCRIPTOR_BYTES)));
+        let wanted = self.taken.iter().filter_map(|taken| match taken.request.segments {
+            Segments::Indirect { count, page } => Some((page, count * size_of::<Segment>())),
+            Segments::Direct { .. } => None,
+        });
+        self.copies.extend(wanted.zip(places).map(|((gref, bytes), (frame, offset))| GrantCopy {
+            domain,
+            gref,
+            guest_offset: 0,
+            frame,
+            offset: in_page(offset),
+            len: in_page(bytes),
+            direction: CopyDirection::FromGuest,
+            result: Err(GNTST_GENERAL_ERROR),
+        }));
         if !self.copies.is_empty() {
             grants.copy(&mut self.copies);
         }

@@ -68,25 +68,13 @@ pub(crate) enum Room {
 impl Lane {
     pub(crate) fn new(geometry: Geometry, limits: Limits, capacity: Capacity) -> Self {
         let block = u64::from(geometry.logical_block) / SECTOR_BYTES;
-        assert!(
-            block.is_power_of_two() && limits.segments as u64 >= block,
-            "a command must be able to carry a block"
-        );
-        assert!(
-            capacity.requests > 0 && limits.depth > 0,
-            "a disk must be able to take a request"
-        );
-        assert!(
-            capacity.segments >= MAX_SEGMENTS,
-            "a disk must be able to take the largest request"
-        );
+        assert!(block.is_power_of_two() && limits.segments as u64 >= block, "a command must be able to carry a block");
+        assert!(capacity.requests > 0 && limits.depth > 0, "a disk must be able to take a request");
+        assert!(capacity.segments >= MAX_SEGMENTS, "a disk must be able to take the largest request");
         Self {
             geometry,
             limits,
-            capacity: Load {
-                requests: capacity.requests,
-                segments: capacity.segments,
-            },
+            capacity: Load { requests: capacity.requests, segments: capacity.segments },
             flights: Slab::with_capacity(capacity.requests),
             pool: Pool::new(capacity.segments),
             tags: Tags::new(limits.depth),
@@ -106,10 +94,7 @@ impl Lane {
     /// Whether a vbd with `load` under way may add `new`, a request of it. With nothing under way it always may when there is
     /// room, else each busy vbd may use an equal share of the lane.
     pub(crate) fn room(&self, load: Load, pending: Load, new: Load) -> Room {
-        let free = Load {
-            requests: self.capacity.requests - self.flights.len(),
-            segments: self.pool.left(),
-        };
+        let free = Load { requests: self.capacity.requests - self.flights.len(), segments: self.pool.left() };
         if !(pending + new).within(free) {
             return Room::Full;
         }
@@ -118,11 +103,7 @@ impl Lane {
             segments: self.capacity.segments / self.busy.max(1),
         };
         let mine = load + pending;
-        if mine.requests == 0 || (mine + new).within(share) {
-            Room::Fits
-        } else {
-            Room::OverShare
-        }
+        if mine.requests == 0 || (mine + new).within(share) { Room::Fits } else { Room::OverShare }
     }
 
     /// Whether nothing is under way.
@@ -141,10 +122,7 @@ impl Lane {
         while let Some(&at) = self.unsubmitted.front()
             && let Some(tag) = self.tags.take(at)
         {
-            let flight = self
-                .flights
-                .get_mut(at)
-                .expect("queued requests are under way");
+            let flight = self.flights.get_mut(at).expect("queued requests are under way");
             let command = flight
                 .next_command(&self.pool, &self.geometry, &self.limits, &mut self.dma)
                 .expect("queued requests have a command");
@@ -172,10 +150,7 @@ impl Lane {
                 break;
             };
             let at = self.tags.give(tag);
-            let flight = self
-                .flights
-                .get_mut(at)
-                .expect("tags belong to requests under way");
+            let flight = self.flights.get_mut(at).expect("tags belong to requests under way");
             match flight.completed(outcome) {
                 After::Wait => {}
                 After::Submit => self.unsubmitted.push_back(at),
@@ -184,45 +159,19 @@ impl Lane {
         }
     }
 
-    fn finish(
-        &mut self,
-        at: usize,
-        outcome: Outcome,
-        mappings: &mut Vec<DeviceMapping>,
-    ) -> Finished {
-        let Flight {
-            owed,
-            vbd,
-            action,
-            sectors,
-            chain,
-            segments,
-            ..
-        } = self.flights.remove(at);
+    fn finish(&mut self, at: usize, outcome: Outcome, mappings: &mut Vec<DeviceMapping>) -> Finished {
+        let Flight { owed, vbd, action, sectors, chain, segments, .. } = self.flights.remove(at);
         self.pool.free(chain, |mapping| mappings.push(mapping));
         self.full = false;
-        let load = Load {
-            requests: 1,
-            segments,
-        };
-        Finished {
-            owed,
-            vbd,
-            action,
-            sectors,
-            load,
-            status: status(action, outcome, &self.geometry),
-        }
+        let load = Load { requests: 1, segments };
+        Finished { owed, vbd, action, sectors, load, status: status(action, outcome, &self.geometry) }
     }
 }
 
 impl Tags {
     fn new(depth: usize) -> Self {
         let free: Vec<Tag> = (0..u16::MAX).take(depth).map(Tag).collect();
-        Self {
-            flights: alloc::vec![None; free.len()],
-            free,
-        }
+        Self { flights: alloc::vec![None; free.len()], free }
     }
 
     fn take(&mut self, flight: usize) -> Option<Tag> {
@@ -234,10 +183,7 @@ impl Tags {
     /// # Panics
     /// If no command with this tag is at the disk: its driver lied.
     fn give(&mut self, tag: Tag) -> usize {
-        let flight = self
-            .flights
-            .get_mut(usize::from(tag.0))
-            .and_then(Option::take);
+        let flight = self.flights.get_mut(usize::from(tag.0)).and_then(Option::take);
         self.free.push(tag);
         flight.expect("a disk completes only what it was given")
     }

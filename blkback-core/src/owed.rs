@@ -16,10 +16,7 @@ pub(crate) struct Owed {
 impl Owed {
     /// The debt that taking this request makes.
     pub(crate) fn for_request(raw: &RawRequest) -> Self {
-        Self {
-            id: raw.id(),
-            operation: echoed_operation(raw),
-        }
+        Self { id: raw.id(), operation: echoed_operation(raw) }
     }
 
     pub(crate) fn answer(self, status: Status) -> Response {

@@ -35,27 +35,12 @@ pub(crate) struct Pool {
 impl Pool {
     /// A pool for so many segments.
     pub(crate) fn new(segments: usize) -> Self {
-        let empty = Mapped {
-            mapping: DeviceMapping {
-                handle: 0,
-                addr: MachineAddr(0),
-            },
-            run: Run {
-                first: 0,
-                sectors: 0,
-            },
-        };
-        let mut pool = Self {
-            nodes: Vec::with_capacity(segments),
-            free: Chain(None),
-            left: 0,
-        };
+        let empty =
+            Mapped { mapping: DeviceMapping { handle: 0, addr: MachineAddr(0) }, run: Run { first: 0, sectors: 0 } };
+        let mut pool = Self { nodes: Vec::with_capacity(segments), free: Chain(None), left: 0 };
         for at in (0..u32::MAX).take(segments) {
             let next = core::mem::replace(&mut pool.free, Chain(Some(at)));
-            pool.nodes.push(Node {
-                mapped: empty,
-                next,
-            });
+            pool.nodes.push(Node { mapped: empty, next });
             pool.left = at as usize + 1;
         }
         pool
@@ -108,16 +93,7 @@ mod tests {
     use super::*;
 
     fn mapped(handle: u32) -> Mapped {
-        Mapped {
-            mapping: DeviceMapping {
-                handle,
-                addr: MachineAddr(0),
-            },
-            run: Run {
-                first: 0,
-                sectors: 1,
-            },
-        }
+        Mapped { mapping: DeviceMapping { handle, addr: MachineAddr(0) }, run: Run { first: 0, sectors: 1 } }
     }
 
     fn handles(pool: &Pool, chain: Chain) -> Vec<u32> {
@@ -131,15 +107,8 @@ mod tests {
             let a = pool.keep((0..2).map(mapped));
             let b = pool.keep((10..13).map(mapped));
             let none = pool.keep(core::iter::empty());
-            assert_eq!(
-                (handles(&pool, a), handles(&pool, b)),
-                (vec![0, 1], vec![10, 11, 12])
-            );
-            assert_eq!(
-                (handles(&pool, none), pool.left()),
-                (vec![], 0),
-                "round {round}"
-            );
+            assert_eq!((handles(&pool, a), handles(&pool, b)), (vec![0, 1], vec![10, 11, 12]));
+            assert_eq!((handles(&pool, none), pool.left()), (vec![], 0), "round {round}");
             let mut ended = Vec::new();
             for chain in if round % 2 == 0 { [a, b] } else { [b, a] } {
                 pool.free(chain, |mapping| ended.push(mapping.handle));

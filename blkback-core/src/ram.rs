@@ -58,17 +58,12 @@ impl RamVolume {
 
     /// Gives its pages back.
     pub fn release(self, pages: &mut impl Pages) {
-        self.pages
-            .into_iter()
-            .for_each(|page| pages.give_page(page));
+        self.pages.into_iter().for_each(|page| pages.give_page(page));
     }
 
     /// The page with this byte, and where in it.
     fn place(&self, byte: usize) -> (Mfn, usize) {
-        let page = self
-            .pages
-            .get(byte / PAGE_SIZE)
-            .expect("requests stay on their volume");
+        let page = self.pages.get(byte / PAGE_SIZE).expect("requests stay on their volume");
         (*page, byte % PAGE_SIZE)
     }
 }
@@ -90,38 +85,16 @@ impl Copier {
     }
 
     /// Copies the segments of a batch of a vbd on `volume`.
-    pub(crate) fn copy(
-        &mut self,
-        domain: DomId,
-        volume: &RamVolume,
-        batch: &Batch,
-        grants: &mut impl Grants,
-    ) {
+    pub(crate) fn copy(&mut self, domain: DomId, volume: &RamVolume, batch: &Batch, grants: &mut impl Grants) {
         self.copies.clear();
         self.counts.clear();
-        let mut segments = batch
-            .maps
-            .iter()
-            .map(|map| map.gref)
-            .zip(batch.runs.iter().copied());
-        for Taken {
-            request, checked, ..
-        } in &batch.taken
-        {
+        let mut segments = batch.maps.iter().map(|map| map.gref).zip(batch.runs.iter().copied());
+        for Taken { request, checked, .. } in &batch.taken {
             let before = self.copies.len();
-            if let Ok(Checked {
-                segments: count, ..
-            }) = checked
-            {
+            if let Ok(Checked { segments: count, .. }) = checked {
                 let mut byte = in_memory(request.sector);
                 for (gref, run) in segments.by_ref().take(*count) {
-                    self.add(
-                        GuestPage { domain, gref },
-                        run,
-                        request.action,
-                        volume,
-                        byte,
-                    );
+                    self.add(GuestPage { domain, gref }, run, request.action, volume, byte);
                     byte += in_memory(run.sectors.into());
                 }
             }
@@ -136,28 +109,13 @@ impl Copier {
     pub(crate) fn results(&self) -> impl Iterator<Item = Status> {
         let mut copies = self.copies.iter();
         self.counts.iter().map(move |&count| {
-            let failed = copies
-                .by_ref()
-                .take(count)
-                .filter(|copy| copy.result.is_err())
-                .count();
-            if failed == 0 {
-                Status::Okay
-            } else {
-                Status::Error
-            }
+            let failed = copies.by_ref().take(count).filter(|copy| copy.result.is_err()).count();
+            if failed == 0 { Status::Okay } else { Status::Error }
         })
     }
 
     /// Adds the copies for one segment, whose data lies at `byte` of the volume.
-    fn add(
-        &mut self,
-        page: GuestPage,
-        run: Run,
-        action: Action,
-        volume: &RamVolume,
-        mut byte: usize,
-    ) {
+    fn add(&mut self, page: GuestPage, run: Run, action: Action, volume: &RamVolume, mut byte: usize) {
         let mut guest_offset = in_memory(run.first.into());
         let mut left = in_memory(run.sectors.into());
         while left > 0 {

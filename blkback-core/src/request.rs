@@ -94,17 +94,9 @@ impl Request {
         if count > blkif::MAX_SEGMENTS || (count == 0 && action != Action::Flush) {
             return Err(Status::Error);
         }
-        let segments = Segments::Direct {
-            count,
-            all: raw.segments(),
-        };
+        let segments = Segments::Direct { count, all: raw.segments() };
         let sector = if count > 0 { raw.sector() } else { 0 };
-        Self {
-            action,
-            sector,
-            segments,
-        }
-        .permitted(bounds)
+        Self { action, sector, segments }.permitted(bounds)
     }
 
     fn parse_indirect(raw: &RawRequest, bounds: &Bounds) -> Result<Self, Status> {
@@ -119,12 +111,7 @@ impl Request {
         }
         let [page, ..] = raw.indirect_pages();
         let segments = Segments::Indirect { count, page };
-        Self {
-            action,
-            sector: raw.sector(),
-            segments,
-        }
-        .permitted(bounds)
+        Self { action, sector: raw.sector(), segments }.permitted(bounds)
     }
 
     fn permitted(self, bounds: &Bounds) -> Result<Self, Status> {
@@ -133,11 +120,7 @@ impl Request {
             Action::Write => true,
             Action::Flush => self.count() > 0,
         };
-        if writes && bounds.mode == Mode::ReadOnly {
-            Err(Status::Error)
-        } else {
-            Ok(self)
-        }
+        if writes && bounds.mode == Mode::ReadOnly { Err(Status::Error) } else { Ok(self) }
     }
 
     /// The number of segments.
@@ -162,9 +145,7 @@ impl Request {
         let mut total: u64 = 0;
         for segment in segments {
             let run = Run::check(segment)?;
-            total = total
-                .checked_add(u64::from(run.sectors))
-                .ok_or(Status::Error)?;
+            total = total.checked_add(u64::from(run.sectors)).ok_or(Status::Error)?;
             accept(segment.gref(), run);
         }
         let end = self.sector.checked_add(total).ok_or(Status::Error)?;
@@ -179,18 +160,11 @@ impl Request {
 
 impl Run {
     fn check(segment: &Segment) -> Result<Self, Status> {
-        let Segment {
-            first_sect: first,
-            last_sect: last,
-            ..
-        } = *segment;
+        let Segment { first_sect: first, last_sect: last, .. } = *segment;
         if last >= SECTORS_PER_PAGE {
             return Err(Status::Error);
         }
-        let sectors = last
-            .checked_sub(first)
-            .and_then(|n| n.checked_add(1))
-            .ok_or(Status::Error)?;
+        let sectors = last.checked_sub(first).and_then(|n| n.checked_add(1)).ok_or(Status::Error)?;
         Ok(Self { first, sectors })
     }
 }
@@ -198,11 +172,7 @@ impl Run {
 /// The operation to echo in the response: an indirect request's is the one inside, which Linux's blkfront insists on.
 #[must_use]
 pub fn echoed_operation(raw: &RawRequest) -> u8 {
-    if raw.operation == op::INDIRECT {
-        raw.indirect_op()
-    } else {
-        raw.operation
-    }
+    if raw.operation == op::INDIRECT { raw.indirect_op() } else { raw.operation }
 }
 
 #[cfg(test)]

@@ -36,20 +36,14 @@ impl Load {
 impl Add for Load {
     type Output = Self;
     fn add(self, other: Self) -> Self {
-        Self {
-            requests: self.requests + other.requests,
-            segments: self.segments + other.segments,
-        }
+        Self { requests: self.requests + other.requests, segments: self.segments + other.segments }
     }
 }
 
 impl Sub for Load {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
-        Self {
-            requests: self.requests - other.requests,
-            segments: self.segments - other.segments,
-        }
+        Self { requests: self.requests - other.requests, segments: self.segments - other.segments }
     }
 }
 
@@ -101,14 +95,7 @@ pub(crate) struct Vbd<R> {
 
 impl<R: SharedRing> Vbd<R> {
     fn new(connection: Connection<R>, bounds: Bounds) -> Self {
-        let Connection {
-            id,
-            ring,
-            port,
-            abi,
-            volume,
-            mode: _,
-        } = connection;
+        let Connection { id, ring, port, abi, volume, mode: _ } = connection;
         Self {
             id,
             ring: BackRing::attach(ring, abi.slot_bytes()),
@@ -190,10 +177,7 @@ impl<R: SharedRing> Vbd<R> {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        Stats {
-            in_flight: u32::try_from(self.load.requests).unwrap_or(u32::MAX),
-            ..self.stats
-        }
+        Stats { in_flight: u32::try_from(self.load.requests).unwrap_or(u32::MAX), ..self.stats }
     }
 }
 
@@ -209,25 +193,14 @@ pub(crate) struct Table<R> {
 
 impl<R: SharedRing> Table<R> {
     pub(crate) const fn new() -> Self {
-        Self {
-            vbds: Slab::new(),
-            by_id: BTreeMap::new(),
-            by_port: BTreeMap::new(),
-            dirty: Vec::new(),
-        }
+        Self { vbds: Slab::new(), by_id: BTreeMap::new(), by_port: BTreeMap::new(), dirty: Vec::new() }
     }
 
     pub(crate) fn insert(&mut self, connection: Connection<R>, bounds: Bounds) -> VbdIndex {
         let (id, port) = (connection.id, connection.port);
         let index = VbdIndex(self.vbds.insert(Vbd::new(connection, bounds)));
-        assert!(
-            self.by_id.insert(id, index).is_none(),
-            "a vbd is connected once"
-        );
-        assert!(
-            self.by_port.insert(port, index).is_none(),
-            "a port belongs to one vbd"
-        );
+        assert!(self.by_id.insert(id, index).is_none(), "a vbd is connected once");
+        assert!(self.by_port.insert(port, index).is_none(), "a port belongs to one vbd");
         self.dirty.reserve(self.vbds.len());
         index
     }
@@ -249,9 +222,7 @@ impl<R: SharedRing> Table<R> {
     }
 
     pub(crate) fn get_mut(&mut self, index: VbdIndex) -> &mut Vbd<R> {
-        self.vbds
-            .get_mut(index.0)
-            .expect("indices end with their vbds")
+        self.vbds.get_mut(index.0).expect("indices end with their vbds")
     }
 
     /// Has it looked at by the next [`Table::publish`].
@@ -292,19 +263,7 @@ impl<R: SharedRing> Table<R> {
         self.by_id.remove(&vbd.id);
         self.by_port.remove(&vbd.port);
         let stats = vbd.stats();
-        let Vbd {
-            id,
-            ring,
-            port,
-            volume,
-            ..
-        } = vbd;
-        Drained {
-            id,
-            ring: ring.into_shared(),
-            port,
-            volume,
-            stats,
-        }
+        let Vbd { id, ring, port, volume, .. } = vbd;
+        Drained { id, ring: ring.into_shared(), port, volume, stats }
     }
 }

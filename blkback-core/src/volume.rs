@@ -112,10 +112,7 @@ impl<'a> Target<'a> {
             return parse_size(size).map(|bytes| Self::Ram { bytes });
         }
         if let Some(partition) = text.strip_prefix("gpt:") {
-            return Ok(Self::Partition {
-                disk: None,
-                key: PartitionKey::parse(partition)?,
-            });
+            return Ok(Self::Partition { disk: None, key: PartitionKey::parse(partition)? });
         }
         let (disk, partition) = match text.split_once("/gpt:") {
             Some((disk, partition)) => (disk, Some(partition)),
@@ -123,10 +120,7 @@ impl<'a> Target<'a> {
         };
         let disk = parse_disk(disk).ok_or(TargetError::Syntax)?;
         match partition {
-            Some(partition) => Ok(Self::Partition {
-                disk: Some(disk),
-                key: PartitionKey::parse(partition)?,
-            }),
+            Some(partition) => Ok(Self::Partition { disk: Some(disk), key: PartitionKey::parse(partition)? }),
             None => Ok(Self::Disk(disk)),
         }
     }
@@ -151,8 +145,7 @@ impl<'a> PartitionKey<'a> {
 
 /// A number in decimal digits alone: no sign, no leading zero.
 fn parse_number<T: FromStr>(digits: &str) -> Option<T> {
-    let plain = digits.bytes().all(|byte| byte.is_ascii_digit())
-        && (digits == "0" || !digits.starts_with('0'));
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
     if plain { digits.parse().ok() } else { None }
 }
 
@@ -163,22 +156,13 @@ fn parse_disk(text: &str) -> Option<DiskId> {
 fn parse_size(text: &str) -> Result<u64, TargetError> {
     let unit = |(suffix, bytes)| Some((text.strip_suffix(suffix)?, bytes));
     let units = [('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30_u64)];
-    let (digits, unit) = units
-        .into_iter()
-        .find_map(unit)
-        .ok_or(TargetError::Syntax)?;
+    let (digits, unit) = units.into_iter().find_map(unit).ok_or(TargetError::Syntax)?;
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(TargetError::Syntax);
     }
-    let bytes = parse_number::<u64>(digits)
-        .and_then(|n| n.checked_mul(unit))
-        .ok_or(TargetError::Size)?;
+    let bytes = parse_number::<u64>(digits).and_then(|n| n.checked_mul(unit)).ok_or(TargetError::Size)?;
     let bytes = bytes & !(PAGE_SIZE as u64).wrapping_sub(1);
-    if bytes > 0 {
-        Ok(bytes)
-    } else {
-        Err(TargetError::Size)
-    }
+    if bytes > 0 { Ok(bytes) } else { Err(TargetError::Size) }
 }
 
 /// Finds a whole disk; `disks` are in the order of their ids.
@@ -186,14 +170,8 @@ fn parse_size(text: &str) -> Result<u64, TargetError> {
 /// # Errors
 /// There is no such disk.
 pub fn locate_disk(disk: DiskId, disks: &[DiskTable]) -> Result<Extent, TargetError> {
-    let table = disks
-        .get(usize::from(disk.0))
-        .ok_or(TargetError::NoDisk(disk))?;
-    Ok(Extent {
-        disk,
-        start: 0,
-        sectors: table.geometry.sectors,
-    })
+    let table = disks.get(usize::from(disk.0)).ok_or(TargetError::NoDisk(disk))?;
+    Ok(Extent { disk, start: 0, sectors: table.geometry.sectors })
 }
 
 /// Finds a partition on one disk or on all; `disks` are in the order of their ids.
@@ -211,21 +189,13 @@ pub fn locate_partition(
     let mut found = None;
     let mut unreadable = None;
     let sought = |id: &DiskId| disk.is_none_or(|disk| disk == *id);
-    for (id, table) in (0..=u16::MAX)
-        .map(DiskId)
-        .zip(disks)
-        .filter(|(id, _)| sought(id))
-    {
+    for (id, table) in (0..=u16::MAX).map(DiskId).zip(disks).filter(|(id, _)| sought(id)) {
         let partitions = table.partitions.as_deref().unwrap_or_else(|error| {
             unreadable.get_or_insert(TargetError::Unreadable(id, *error));
             &[]
         });
         for partition in partitions.iter().filter(|partition| key.fits(partition)) {
-            let extent = Extent {
-                disk: id,
-                start: partition.start,
-                sectors: partition.sectors,
-            };
+            let extent = Extent { disk: id, start: partition.start, sectors: partition.sectors };
             if found.replace(extent).is_some() {
                 return Err(TargetError::Ambiguous);
             }
@@ -237,21 +207,18 @@ pub fn locate_partition(
 impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Syntax => f.write_str(
-                "not a volume name: expected diskN, [diskN/]gpt:NAME, [diskN/]gpt:GUID or ram:SIZE",
-            ),
+            Self::Syntax => {
+                f.write_str("not a volume name: expected diskN, [diskN/]gpt:NAME, [diskN/]gpt:GUID or ram:SIZE")
+            }
             Self::Size => f.write_str("a RAM volume needs a size of at least 4K, such as ram:64M"),
             Self::NoDisk(disk) => write!(f, "there is no {disk}"),
             Self::NoPartition => f.write_str("no partition of that name or GUID"),
             Self::Unreadable(disk, error) => {
-                write!(
-                    f,
-                    "no partition of that name or GUID, but as to {disk}, {error}"
-                )
+                write!(f, "no partition of that name or GUID, but as to {disk}, {error}")
             }
-            Self::Ambiguous => f.write_str(
-                "more than one partition has that name or GUID: use diskN/gpt:NAME or the GUID",
-            ),
+            Self::Ambiguous => {
+                f.write_str("more than one partition has that name or GUID: use diskN/gpt:NAME or the GUID")
+            }
         }
     }
 }

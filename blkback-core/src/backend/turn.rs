@@ -18,31 +18,19 @@ const RAM_SEGMENTS_PER_TURN: usize = 2 * BATCH_SEGMENTS;
 impl<R: SharedRing> Backend<R> {
     /// Takes what the disks completed, gives them what waited for that, and answers the requests that are over, whose
     /// mappings end first.
-    pub(super) fn complete<G: Grants, E, M, D: Disk>(
-        &mut self,
-        platform: &mut Platform<'_, G, E, M, D>,
-    ) {
+    pub(super) fn complete<G: Grants, E, M, D: Disk>(&mut self, platform: &mut Platform<'_, G, E, M, D>) {
         for (lane, disk) in self.lanes.iter_mut().zip(platform.disks.iter_mut()) {
             lane.complete(disk, &mut self.finished, &mut self.mappings);
             lane.submit(disk);
         }
         self.end_mappings(platform.grants);
         let mut finished = core::mem::take(&mut self.finished);
-        finished
-            .drain(..)
-            .for_each(|finished| self.answer(finished));
+        finished.drain(..).for_each(|finished| self.answer(finished));
         self.finished = finished;
     }
 
     fn answer(&mut self, finished: Finished) {
-        let Finished {
-            owed,
-            vbd: index,
-            action,
-            sectors,
-            load,
-            status,
-        } = finished;
+        let Finished { owed, vbd: index, action, sectors, load, status } = finished;
         let vbd = self.vbds.get_mut(index);
         vbd.load = vbd.load - load;
         vbd.answer(owed, action, sectors, status);
@@ -64,10 +52,7 @@ impl<R: SharedRing> Backend<R> {
     }
 
     /// Visits each queued vbd of each disk at most once, while the disk takes more.
-    pub(super) fn serve_disks<G: Grants, E, M: PageBytes, D: Disk>(
-        &mut self,
-        platform: &mut Platform<'_, G, E, M, D>,
-    ) {
+    pub(super) fn serve_disks<G: Grants, E, M: PageBytes, D: Disk>(&mut self, platform: &mut Platform<'_, G, E, M, D>) {
         for (id, disk) in (0..=u16::MAX).map(DiskId).zip(platform.disks.iter_mut()) {
             for _ in 0..self.lane(id).queue.len() {
                 let lane = self.lane_mut(id);
@@ -85,40 +70,19 @@ impl<R: SharedRing> Backend<R> {
     }
 
     /// Takes a batch from a vbd on a disk, maps its pages with one call and starts what could be mapped.
-    fn take_for_disk(
-        &mut self,
-        id: DiskId,
-        index: VbdIndex,
-        grants: &mut impl Grants,
-        memory: &impl PageBytes,
-    ) -> End {
-        let Self {
-            vbds,
-            lanes,
-            batch,
-            mappings,
-            ..
-        } = self;
+    fn take_for_disk(&mut self, id: DiskId, index: VbdIndex, grants: &mut impl Grants, memory: &impl PageBytes) -> End {
+        let Self { vbds, lanes, batch, mappings, .. } = self;
         let vbd = vbds.get_mut(index);
-        let lane = lanes
-            .get_mut(usize::from(id.0))
-            .expect("volumes are on known disks");
+        let lane = lanes.get_mut(usize::from(id.0)).expect("volumes are on known disks");
         let load = vbd.load;
         let end = batch.take(vbd, |pending, new| lane.room(load, pending, new));
         batch.resolve(vbd.id.domain, &vbd.bounds, grants, memory);
         if !batch.maps.is_empty() {
             grants.map_for_device(vbd.id.domain, &mut batch.maps);
         }
-        let Batch {
-            taken, maps, runs, ..
-        } = batch;
+        let Batch { taken, maps, runs, .. } = batch;
         let mut first = 0;
-        for Taken {
-            owed,
-            request,
-            checked,
-        } in taken.drain(..)
-        {
+        for Taken { owed, request, checked } in taken.drain(..) {
             let segments = checked.map_or(0, |checked| checked.segments);
             let pages = first..first + segments;
             first = pages.end;
@@ -132,17 +96,9 @@ impl<R: SharedRing> Backend<R> {
                     continue;
                 }
             };
-            let mapped = maps.iter().zip(runs).filter_map(|(map, run)| {
-                Some(Mapped {
-                    mapping: map.result.ok()?,
-                    run: *run,
-                })
-            });
-            vbd.load = vbd.load
-                + Load {
-                    requests: 1,
-                    segments,
-                };
+            let mapped =
+                maps.iter().zip(runs).filter_map(|(map, run)| Some(Mapped { mapping: map.result.ok()?, run: *run }));
+            vbd.load = vbd.load + Load { requests: 1, segments };
             let chain = lane.pool.keep(mapped);
             lane.start(Flight {
                 owed,
@@ -159,10 +115,7 @@ impl<R: SharedRing> Backend<R> {
     }
 
     /// Visits each queued vbd on a RAM volume at most once, while the turn's budget lasts.
-    pub(super) fn serve_ram<G: Grants, E, M: PageBytes, D>(
-        &mut self,
-        platform: &mut Platform<'_, G, E, M, D>,
-    ) {
+    pub(super) fn serve_ram<G: Grants, E, M: PageBytes, D>(&mut self, platform: &mut Platform<'_, G, E, M, D>) {
         let mut left = RAM_SEGMENTS_PER_TURN;
         for _ in 0..self.ram_queue.len() {
             let Some(index) = self.ram_queue.pop_front() else {
@@ -185,36 +138,16 @@ impl<R: SharedRing> Backend<R> {
         grants: &mut impl Grants,
         memory: &impl PageBytes,
     ) -> End {
-        let Self {
-            vbds,
-            batch,
-            copier,
-            ..
-        } = self;
+        let Self { vbds, batch, copier, .. } = self;
         let vbd = vbds.get_mut(index);
         let budget = *left;
-        let end = batch.take(vbd, |pending, new| {
-            if (pending + new).segments <= budget {
-                Room::Fits
-            } else {
-                Room::Full
-            }
-        });
+        let end =
+            batch.take(vbd, |pending, new| if (pending + new).segments <= budget { Room::Fits } else { Room::Full });
         batch.resolve(vbd.id.domain, &vbd.bounds, grants, memory);
         *left -= batch.maps.len();
-        let Volume::Ram(volume) = &vbd.volume else {
-            panic!("only RAM volumes are in this queue")
-        };
+        let Volume::Ram(volume) = &vbd.volume else { panic!("only RAM volumes are in this queue") };
         copier.copy(vbd.id.domain, volume, batch, grants);
-        for (
-            Taken {
-                owed,
-                request,
-                checked,
-            },
-            copied,
-        ) in batch.taken.drain(..).zip(copier.results())
-        {
+        for (Taken { owed, request, checked }, copied) in batch.taken.drain(..).zip(copier.results()) {
             match checked {
                 Ok(Checked { sectors, .. }) => vbd.answer(owed, request.action, sectors, copied),
                 Err(status) => vbd.answer_refused(owed, status),

@@ -80,10 +80,6 @@ impl Partition {
     /// Whether this is its name, exactly.
     #[must_use]
     pub fn has_name(&self, name: &str) -> bool {
-        self.name
-            .iter()
-            .copied()
-            .take_while(|unit| *unit != 0)
-            .eq(name.encode_utf16())
+        self.name.iter().copied().take_while(|unit| *unit != 0).eq(name.encode_utf16())
     }
 }

@@ -69,11 +69,7 @@ impl Header {
             && (1..=MAX_ENTRIES).contains(&count)
             && (ENTRY_BYTES..=PAGE_SIZE).contains(&header.entry_bytes)
             && header.entry_bytes.is_power_of_two();
-        if sound {
-            Ok(header)
-        } else {
-            Err(GptError::Damaged)
-        }
+        if sound { Ok(header) } else { Err(GptError::Damaged) }
     }
 
     /// Bytes of the array of entries, at most [`MAX_ENTRIES`] pages.
@@ -85,9 +81,7 @@ impl Header {
 /// The checksum of a header of so many bytes with its own field zero, `None` if that is too few or more than a block.
 fn header_crc(block: &[u8], header_bytes: u32) -> Option<u32> {
     const CRC_FIELD: usize = offset_of!(RawHeader, header_crc);
-    let header = block
-        .get(..header_bytes as usize)
-        .filter(|header| header.len() >= size_of::<RawHeader>())?;
+    let header = block.get(..header_bytes as usize).filter(|header| header.len() >= size_of::<RawHeader>())?;
     let (before, rest) = header.split_at_checked(CRC_FIELD)?;
     let (_, after) = rest.split_at_checked(size_of::<U32>())?;
     let mut digest = CRC.digest();
