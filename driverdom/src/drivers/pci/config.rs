@@ -13,11 +13,10 @@ use crate::drivers::hardware::{Bus, BusError, Width};
 
 /// Offsets of the standard header.
 mod field {
+    /// And the device's number, in the upper half.
     pub(super) const VENDOR: u16 = 0x00;
-    pub(super) const DEVICE: u16 = 0x02;
     pub(super) const COMMAND: u16 = 0x04;
     pub(super) const STATUS: u16 = 0x06;
-    pub(super) const CLASS: u16 = 0x08;
     pub(super) const BARS: u16 = 0x10;
     pub(super) const CAPABILITIES: u16 = 0x34;
 }
@@ -47,8 +46,6 @@ pub struct Identity {
     pub vendor: u16,
     /// Device, in the vendor's numbering.
     pub device: u16,
-    /// Class, subclass and programming interface, 24 bits.
-    pub class: u32,
 }
 
 /// A region of memory that a base address register describes.
@@ -67,6 +64,8 @@ pub struct Capability {
     pub id: u8,
     /// Where in configuration space it starts.
     pub offset: u8,
+    /// Its bytes 2 and 3, behind its kind and the link to the next.
+    pub head: [u8; 2],
 }
 
 /// A function's configuration space is of no use.
@@ -150,10 +149,10 @@ impl<'a, B: Bus> Function<'a, B> {
     /// # Errors
     /// See [`BusError`].
     pub fn identity(&mut self) -> Result<Identity, BusError> {
+        let [vendor_low, vendor_high, device_low, device_high] = self.read32(field::VENDOR)?.to_le_bytes();
         Ok(Identity {
-            vendor: self.read16(field::VENDOR)?,
-            device: self.read16(field::DEVICE)?,
-            class: self.read32(field::CLASS)? >> 8,
+            vendor: u16::from_le_bytes([vendor_low, vendor_high]),
+            device: u16::from_le_bytes([device_low, device_high]),
         })
     }
 
@@ -239,8 +238,10 @@ impl<'a, B: Bus> Function<'a, B> {
             if offset < HEADER_BYTES || list.len() == MAX_CAPABILITIES {
                 return Err(ConfigError::Capabilities);
             }
-            list.push(Capability { id: self.read8(offset.into())?, offset });
-            offset = self.read8(u16::from(offset) + 1)? & !0b11;
+            // All in one reading: each is a round trip to the back.
+            let [id, next, head @ ..] = self.read32(offset.into())?.to_le_bytes();
+            list.push(Capability { id, offset, head });
+            offset = next & !0b11;
         }
         Ok(list)
     }

@@ -33,7 +33,6 @@ mod structure {
 
 /// Offsets in a capability (4.1.4, 4.1.4.4).
 mod capability {
-    pub(super) const TYPE: u16 = 3;
     pub(super) const BAR: u16 = 4;
     pub(super) const OFFSET: u16 = 8;
     pub(super) const LENGTH: u16 = 12;
@@ -300,10 +299,12 @@ fn find<B: Bus>(
     min_len: u64,
 ) -> Result<(Place, u16), StartError> {
     for entry in capabilities.iter().filter(|entry| entry.id == CAPABILITY_VENDOR) {
-        let offset = u16::from(entry.offset);
-        if function.read8(offset + capability::TYPE)? != kind {
+        // Behind the length of the capability there is its type.
+        let [_, entry_kind] = entry.head;
+        if entry_kind != kind {
             continue;
         }
+        let offset = u16::from(entry.offset);
         let bar = function.read8(offset + capability::BAR)?;
         if bar >= BARS {
             continue; // reserved values, to be ignored
