@@ -170,7 +170,7 @@ impl<P: Platform> Link<P> {
         };
         let pieces = self.pieces(platform, sector, sectors, content)?;
         let segments: Vec<Segment> = pieces.iter().map(Piece::segment).collect();
-        let tables = match (content, self.shape.form) {
+        let tables = match (content, form_of(self.shape, operation)) {
             (Content::None, _) | (_, Form::Direct) => Vec::new(),
             (_, Form::Indirect) => match self.table(platform, &segments) {
                 Some(table) => Vec::from([table]),
@@ -425,6 +425,11 @@ pub(crate) fn write_table<P: Platform>(platform: &mut P, page: &mut P::Page, seg
         *slot = segment.to_bytes();
     }
     platform.write_page(page, 0, &bytes);
+}
+
+/// Where the segments of such a request stand: barriers are never indirect (blkif.h, `BLKIF_OP_INDIRECT`).
+pub(crate) fn form_of(shape: Shape, operation: u8) -> Form {
+    if matches!(operation, op::READ | op::WRITE) { shape.form } else { Form::Direct }
 }
 
 /// A well-formed request, without its id.

@@ -46,6 +46,8 @@ pub enum Needs {
 pub enum Answer {
     /// A response with this status.
     Status(Status),
+    /// `BLKIF_RSP_ERROR` or `BLKIF_RSP_EOPNOTSUPP`: Linux's blkback finds out first that the disk is read-only, if it is.
+    Refusal,
     /// No response any more: the ring is beyond repair. The vbd can be closed and connected again.
     Silence,
 }
@@ -130,6 +132,18 @@ impl Forged {
     }
 }
 
+impl Answer {
+    /// Whether a response with this status is what was owed.
+    #[must_use]
+    pub fn allows(self, status: Status) -> bool {
+        match self {
+            Self::Status(owed) => status == owed,
+            Self::Refusal => matches!(status, Status::Error | Status::Unsupported),
+            Self::Silence => false,
+        }
+    }
+}
+
 const ERROR: Answer = Answer::Status(Status::Error);
 const UNSUPPORTED: Answer = Answer::Status(Status::Unsupported);
 
@@ -163,7 +177,7 @@ pub const CASES: &[Case] = &[
     }),
     case("read-only-gref", Needs::Nothing, ERROR, |at| direct(op::READ, 0, &[whole(at.read_only_page)])),
     case("write-read-only", Needs::ReadOnly, ERROR, |at| direct(op::WRITE, 0, &[whole(at.page)])),
-    case("discard", Needs::NoDiscard, UNSUPPORTED, |_| discard(0, 8)),
+    case("discard", Needs::NoDiscard, Answer::Refusal, |_| discard(0, 8)),
     case("unaligned", Needs::LargeBlocks, ERROR, |at| direct(op::READ, 1, &[whole(at.page)])),
     case("unaligned-length", Needs::LargeBlocks, ERROR, |at| direct(op::READ, 0, &[part(at.page, 0, 0)])),
     case("indirect-0", Needs::Indirect, ERROR, |at| indirect(op::READ, 0, &[at.table_page], vec![])),

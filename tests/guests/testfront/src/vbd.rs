@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use xen_proto::DomId;
 
 use crate::Fallible;
-use crate::link::Link;
+use crate::link::{Link, form_of};
 use crate::platform::Platform;
 use crate::request::DIRECT_SEGMENTS;
 use crate::script::{Form, Naming, Shape};
@@ -129,9 +129,9 @@ impl<P: Platform> Vbd<P> {
         }
     }
 
-    /// The most sectors of a request of this shape.
-    pub(crate) fn most_sectors(&self, shape: Shape) -> u64 {
-        let segments = match shape.form {
+    /// The most sectors of such a request.
+    pub(crate) fn most_sectors(&self, shape: Shape, operation: u8) -> u64 {
+        let segments = match form_of(shape, operation) {
             Form::Direct => DIRECT_SEGMENTS as u64,
             Form::Indirect => u64::from(self.facts.indirect_segments),
         };

@@ -166,7 +166,7 @@ fn summary(streams: &BTreeMap<u32, Stream>, size: u64, elapsed: Nanos) -> String
 impl Stream {
     fn new<P: Platform>(vbd: &mut Vbd<P>, load: &Load) -> Fallible<Self> {
         let shape = vbd.serving()?.shape();
-        let (fits, disk) = (vbd.most_sectors(shape), vbd.facts.sectors);
+        let (fits, disk) = (vbd.most_sectors(shape, op::WRITE), vbd.facts.sectors);
         if load.size > fits {
             return Err(format!("a request has at most {fits} sectors here"));
         }

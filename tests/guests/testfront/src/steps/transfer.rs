@@ -21,7 +21,8 @@ const DEPTH: usize = 16;
 pub(super) fn run<P: Platform>(world: &mut World<P>, number: u32, transfer: &Transfer) -> Fallible<String> {
     let vbd = world.vbd(number)?;
     let shape = vbd.serving()?.shape();
-    let most = vbd.most_sectors(shape);
+    let operation = if matches!(transfer.purpose, Purpose::Barrier(_)) { op::WRITE_BARRIER } else { op::WRITE };
+    let most = vbd.most_sectors(shape, operation);
     vbd.serving()?.take_checksum();
     // The checksum is of the sectors in their order, so their reads must not overtake each other.
     let depth = if transfer.purpose == Purpose::Read { 1 } else { DEPTH };
@@ -104,7 +105,7 @@ pub(crate) fn launch<P: Platform>(world: &mut World<P>, depth: u32) -> usize {
     let mut started = 0;
     for vbd in vbds.values_mut() {
         let Ok(shape) = vbd.serving().map(|link| link.shape()) else { continue };
-        let (most, end) = (vbd.most_sectors(shape).max(1), vbd.facts.sectors);
+        let (most, end) = (vbd.most_sectors(shape, op::WRITE).max(1), vbd.facts.sectors);
         let sectors = (0..end).step_by(usize::try_from(most).unwrap_or(usize::MAX)).take(depth as usize);
         let Ok(link) = vbd.serving() else { continue };
         for sector in sectors {
