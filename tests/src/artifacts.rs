@@ -64,6 +64,12 @@ impl RunDir {
         self.0.join("qemu.pid")
     }
 
+    /// Held by who uses a kept machine.
+    #[must_use]
+    pub fn lock_file(&self) -> PathBuf {
+        self.0.join("lock")
+    }
+
     /// QEMU's control socket.
     #[must_use]
     pub fn qmp_socket(&self) -> PathBuf {

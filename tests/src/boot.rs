@@ -45,7 +45,13 @@ pub struct Booted {
 ///
 /// # Errors
 /// An infrastructure error that names the stage which did not end.
-pub fn boot(machine: &Machine, artifacts: &Artifacts, run: &RunDir, lifetime: Lifetime, progress: Progress) -> anyhow::Result<Booted> {
+pub fn boot(
+    machine: &Machine,
+    artifacts: &Artifacts,
+    run: &RunDir,
+    lifetime: Lifetime,
+    progress: Progress,
+) -> anyhow::Result<Booted> {
     let mut qemu = machine.start(artifacts, run, lifetime)?;
     let serial = Serial(run.serial_log());
     let mut stages = vec![];
@@ -80,7 +86,12 @@ impl Booted {
         let _running = self.dom0.spawn("poweroff", 60)?;
         let status = self.qemu.wait(Duration::from_secs(90))?;
         let said_end = self.serial.text()?.contains(END_MARKER);
-        anyhow::ensure!(said_end && status.success(), crate::infrastructure::infrastructure(format!("dom0 went down uncleanly (end marker: {said_end}, QEMU: {status})")));
+        anyhow::ensure!(
+            said_end && status.success(),
+            crate::infrastructure::infrastructure(format!(
+                "dom0 went down uncleanly (end marker: {said_end}, QEMU: {status})"
+            ))
+        );
         Ok(())
     }
 }

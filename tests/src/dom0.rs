@@ -11,8 +11,8 @@ use anyhow::{Context, bail, ensure};
 
 use crate::artifacts::RunDir;
 use crate::infrastructure::infrastructure;
-pub use crate::link::Output;
 use crate::link::Link;
+pub use crate::link::Output;
 
 /// How much longer than a command's own limit its answer may take: dom0 ends the command, so only a dead dom0 is slower.
 const GRACE: Duration = Duration::from_secs(30);
@@ -108,7 +108,9 @@ impl Dom0 {
         let _turn = self.bulk_turn.lock().unwrap_or_else(PoisonError::into_inner);
         let to = shell_quoted(path);
         let length = bytes.len();
-        let command = format!("head -c {length} < /dev/virtio-ports/org.driverdom.bulk > {to}.new && [ $(stat -c %s {to}.new) = {length} ] && mv {to}.new {to}");
+        let command = format!(
+            "head -c {length} < /dev/virtio-ports/org.driverdom.bulk > {to}.new && [ $(stat -c %s {to}.new) = {length} ] && mv {to}.new {to}"
+        );
         let mut stream = UnixStream::connect(&self.bulk).context("the bulk socket")?;
         let running = self.spawn(&command, COPY_LIMIT)?;
         stream.set_write_timeout(Some(Duration::from_secs(COPY_LIMIT)))?;
@@ -126,7 +128,8 @@ impl Dom0 {
         let _turn = self.bulk_turn.lock().unwrap_or_else(PoisonError::into_inner);
         let from = shell_quoted(path);
         // A copy with a settled length: a log may grow while it is sent.
-        let length: usize = self.check(&format!("cp {from} /run/agent/get && stat -c %s /run/agent/get"), COPY_LIMIT)?.parse()?;
+        let length: usize =
+            self.check(&format!("cp {from} /run/agent/get && stat -c %s /run/agent/get"), COPY_LIMIT)?.parse()?;
         let mut stream = UnixStream::connect(&self.bulk).context("the bulk socket")?;
         stream.set_read_timeout(Some(Duration::from_secs(COPY_LIMIT)))?;
         let running = self.spawn("cat /run/agent/get > /dev/virtio-ports/org.driverdom.bulk", COPY_LIMIT)?;
@@ -145,7 +148,9 @@ impl Running {
     pub fn wait(self) -> anyhow::Result<Output> {
         match self.answer.recv_timeout(Duration::from_secs(self.limit) + GRACE) {
             Ok(output) => Ok(output),
-            Err(RecvTimeoutError::Timeout) => Err(infrastructure(format!("dom0 does not answer to '{}'", self.command))),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(infrastructure(format!("dom0 does not answer to '{}'", self.command)))
+            }
             Err(RecvTimeoutError::Disconnected) => Err(infrastructure(format!("QEMU ended during '{}'", self.command))),
         }
     }
@@ -158,7 +163,9 @@ impl Running {
         match self.answer.try_recv() {
             Ok(output) => Ok(Some(output)),
             Err(std::sync::mpsc::TryRecvError::Empty) => Ok(None),
-            Err(std::sync::mpsc::TryRecvError::Disconnected) => bail!(infrastructure(format!("QEMU ended during '{}'", self.command))),
+            Err(std::sync::mpsc::TryRecvError::Disconnected) => {
+                bail!(infrastructure(format!("QEMU ended during '{}'", self.command)))
+            }
         }
     }
 }

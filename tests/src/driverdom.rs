@@ -65,7 +65,9 @@ impl<'a> Driverdom<'a> {
     pub fn start(dom0: &'a Dom0, config: &Config) -> anyhow::Result<Self> {
         dom0.put(CONFIG, config.text().as_bytes())?;
         let log = console_log(NAME);
-        let ready = format!("xenstore-read /local/domain/$(xl domid {NAME})/data/driverdom/ready || {{ tail -n 20 {log}; false; }}");
+        let ready = format!(
+            "xenstore-read /local/domain/$(xl domid {NAME})/data/driverdom/ready || {{ tail -n 20 {log}; false; }}"
+        );
         let command = format!("xl create {CONFIG} >&2 && await 30 '{ready}' >&2 && xl domid {NAME}");
         let output = dom0.run(&command, 90)?;
         anyhow::ensure!(output.rc == 0, "driverdom did not become ready: {}", output.err.trim());

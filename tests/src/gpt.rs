@@ -46,7 +46,12 @@ pub fn read(file: &Path) -> anyhow::Result<Vec<Partition>> {
 fn entry(bytes: &[u8]) -> anyhow::Result<Partition> {
     let units: Vec<u16> = bytes[56..128].chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
     let name = String::from_utf16(&units).context("a partition's name")?;
-    Ok(Partition { name: name.trim_end_matches('\0').to_owned(), guid: guid(&bytes[16..32]), first_lba: u64_at(bytes, 32)?, last_lba: u64_at(bytes, 40)? })
+    Ok(Partition {
+        name: name.trim_end_matches('\0').to_owned(),
+        guid: guid(&bytes[16..32]),
+        first_lba: u64_at(bytes, 32)?,
+        last_lba: u64_at(bytes, 40)?,
+    })
 }
 
 /// The first three groups are little-endian, the last two are bytes in order (UEFI 2.10, appendix A).

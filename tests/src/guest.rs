@@ -104,7 +104,8 @@ impl<'a> LinuxGuest<'a> {
     /// When it has not within two minutes, with the end of its console.
     pub fn wait_up(&self, nth: u32) -> anyhow::Result<()> {
         let log = console_log(&self.name);
-        self.dom0.wait_until(&format!("[ $(grep -ac '^@@up' {log}) -ge {nth} ] || {{ tail -n 5 {log}; false; }}"), 120)?;
+        self.dom0
+            .wait_until(&format!("[ $(grep -ac '^@@up' {log}) -ge {nth} ] || {{ tail -n 5 {log}; false; }}"), 120)?;
         Ok(())
     }
 
@@ -122,7 +123,14 @@ impl<'a> LinuxGuest<'a> {
     /// With its exit code and output, when it is not 0.
     pub fn check(&self, command: &str, limit: u64) -> anyhow::Result<String> {
         let output = self.run(command, limit)?;
-        ensure!(output.rc == 0, "in guest {}: '{command}' ended with {}: {}{}", self.name, output.rc, output.out, output.err);
+        ensure!(
+            output.rc == 0,
+            "in guest {}: '{command}' ended with {}: {}{}",
+            self.name,
+            output.rc,
+            output.out,
+            output.err
+        );
         Ok(output.out.trim().to_owned())
     }
 

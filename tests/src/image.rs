@@ -28,7 +28,12 @@ impl Default for Layout {
 /// # Errors
 /// What the file system or sfdisk says.
 pub fn lay_out(file: &Path, bytes: u64, layout: &Layout) -> anyhow::Result<()> {
-    let image = File::options().create(true).truncate(false).write(true).open(file).with_context(|| file.display().to_string())?;
+    let image = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(file)
+        .with_context(|| file.display().to_string())?;
     // Punches out all old data; QEMU, if it has the file open, sees zeros.
     image.set_len(0)?;
     image.set_len(bytes)?;
@@ -37,7 +42,11 @@ pub fn lay_out(file: &Path, bytes: u64, layout: &Layout) -> anyhow::Result<()> {
         script.push_str(&format!("size={mib}MiB, name=\"{name}\"\n"));
     }
     let mut sfdisk = Command::new("sfdisk");
-    sfdisk.args(["--quiet", "--no-reread", "--no-tell-kernel", "--lock=no"]).arg(file).stdin(Stdio::piped()).stdout(Stdio::null());
+    sfdisk
+        .args(["--quiet", "--no-reread", "--no-tell-kernel", "--lock=no"])
+        .arg(file)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null());
     let mut child = sfdisk.spawn().context("cannot start sfdisk: run 'cargo xtask setup'")?;
     std::io::Write::write_all(&mut child.stdin.take().context("sfdisk's input")?, script.as_bytes())?;
     let status = child.wait()?;
@@ -103,7 +112,9 @@ pub fn read_at(file: &Path, offset: u64, length: usize) -> anyhow::Result<Vec<u8
 /// When there is none, or the table is not valid.
 pub fn partition(file: &Path, name: &str) -> anyhow::Result<Partition> {
     let all = gpt::read(file)?;
-    all.into_iter().find(|partition| partition.name == name).with_context(|| format!("no partition {name} in {}", file.display()))
+    all.into_iter()
+        .find(|partition| partition.name == name)
+        .with_context(|| format!("no partition {name} in {}", file.display()))
 }
 
 /// A file system copied out of an image, for the tools of e2fsprogs.
@@ -159,13 +170,19 @@ impl Ext4Copy {
         let blocks = text(&self.debugfs(&format!("blocks {path}"))?.stdout);
         blocks
             .split_whitespace()
-            .map(|block| Ok(self.start + block.parse::<u64>().with_context(|| format!("a block number: {blocks}"))? * block_bytes))
+            .map(|block| {
+                Ok(self.start
+                    + block.parse::<u64>().with_context(|| format!("a block number: {blocks}"))? * block_bytes)
+            })
             .collect()
     }
 
     fn block_bytes(&self) -> anyhow::Result<u64> {
         let stats = text(&self.debugfs("stats -h")?.stdout);
-        let line = stats.lines().find_map(|line| line.strip_prefix("Block size:")).context("no block size in debugfs's stats")?;
+        let line = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("Block size:"))
+            .context("no block size in debugfs's stats")?;
         Ok(line.trim().parse()?)
     }
 
@@ -181,7 +198,10 @@ impl Ext4Copy {
 }
 
 fn run(command: &mut Command) -> anyhow::Result<Output> {
-    command.env("PATH", path_with_sbin()).output().with_context(|| format!("cannot start {command:?}: run 'cargo xtask setup'"))
+    command
+        .env("PATH", path_with_sbin())
+        .output()
+        .with_context(|| format!("cannot start {command:?}: run 'cargo xtask setup'"))
 }
 
 /// `e2fsck` and its kin are in directories which are not on everybody's path.

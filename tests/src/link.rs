@@ -107,7 +107,15 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_refused() {
-        for line in ["", "ready", "17 3 1 2 o:aGkK", "17 3 1 2 aGkK e:", "17 3 1 2 o:%% e:", "x 3 1 2 o: e:", "17 3 1 2 o: e: more"] {
+        for line in [
+            "",
+            "ready",
+            "17 3 1 2 o:aGkK",
+            "17 3 1 2 aGkK e:",
+            "17 3 1 2 o:%% e:",
+            "x 3 1 2 o: e:",
+            "17 3 1 2 o: e: more",
+        ] {
             assert!(parse_answer(line).is_err(), "{line:?}");
         }
     }

@@ -135,7 +135,12 @@ impl Machine {
             Console::Log => "null,id=serial",
             Console::Terminal => "stdio,id=serial,mux=on,signal=off",
         };
-        add(&["-chardev", &format!("{console},logfile={},logappend=off", text(&run.serial_log())), "-serial", "chardev:serial"]);
+        add(&[
+            "-chardev",
+            &format!("{console},logfile={},logappend=off", text(&run.serial_log())),
+            "-serial",
+            "chardev:serial",
+        ]);
         if self.console == Console::Terminal {
             add(&["-mon", "chardev=serial,mode=readline"]);
         }
@@ -199,7 +204,9 @@ fn disk_arguments(disk: &DataDisk) -> Vec<String> {
     if let Some(log) = &disk.write_log {
         all.extend(["-blockdev".into(), file(&format!("data{slot}-log-file"), log)]);
         all.extend(["-blockdev".into(), format!("driver=raw,node-name=data{slot}-log,file=data{slot}-log-file")]);
-        let logged = format!("driver=blklogwrites,node-name=data{slot}-logged,file={top},log=data{slot}-log,log-sector-size=512");
+        let logged = format!(
+            "driver=blklogwrites,node-name=data{slot}-logged,file={top},log=data{slot}-log,log-sector-size=512"
+        );
         all.extend(["-blockdev".into(), logged]);
         top = format!("data{slot}-logged");
     }
@@ -304,7 +311,14 @@ mod tests {
     }
 
     fn machine(disks: Vec<DataDisk>) -> Machine {
-        Machine { accel: Accel::Tcg, memory_mib: 4096, xen_words: vec![], dom0_words: vec!["store=xenstored".into()], disks, console: Console::Log }
+        Machine {
+            accel: Accel::Tcg,
+            memory_mib: 4096,
+            xen_words: vec![],
+            dom0_words: vec!["store=xenstored".into()],
+            disks,
+            console: Console::Log,
+        }
     }
 
     fn has(all: &[String], option: &str, value: &str) -> bool {

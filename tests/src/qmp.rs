@@ -77,7 +77,11 @@ impl Qmp {
             .map(|disk| &disk["stats"])
             .ok_or_else(|| anyhow!("QEMU has no disk {device}: {all}"))?;
         let count = |name: &str| stats[name].as_u64().ok_or_else(|| anyhow!("no {name} in {stats}"));
-        Ok(DiskCounts { flushes: count("flush_operations")?, writes: count("wr_operations")?, reads: count("rd_operations")? })
+        Ok(DiskCounts {
+            flushes: count("flush_operations")?,
+            writes: count("wr_operations")?,
+            reads: count("rd_operations")?,
+        })
     }
 
     fn read(&mut self) -> anyhow::Result<Value> {

@@ -24,13 +24,9 @@ pub struct Run<'a> {
     pub progress: Progress,
 }
 
-/// Prints the plan, runs it, and judges.
+/// Runs what is planned, boot by boot, and judges.
 #[must_use]
 pub fn run(planned: &[Scenario], run: &Run) -> Judgement {
-    println!("planned: {} scenarios", planned.len());
-    for scenario in planned {
-        println!("  {} ({}): {}", scenario.name, scenario.boot.name(), scenario.about);
-    }
     let (mut reports, mut ends) = (vec![], vec![]);
     for boot in Boot::ALL {
         let group: Vec<_> = planned.iter().filter(|scenario| scenario.boot == boot).collect();

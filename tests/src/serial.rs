@@ -33,13 +33,18 @@ impl Serial {
             if text.contains(marker) {
                 return Ok(());
             }
-            if let Some(line) = text.lines().find(|line| line.contains("Hardware Dom0 crashed") || line.contains("Panic on CPU")) {
+            if let Some(line) =
+                text.lines().find(|line| line.contains("Hardware Dom0 crashed") || line.contains("Panic on CPU"))
+            {
                 return Err(infrastructure(format!("{line}\n{}", last_lines(&text))));
             }
             qemu.check_running()?;
             if Instant::now() >= deadline {
                 let seconds = limit.as_secs();
-                return Err(infrastructure(format!("no {marker:?} on the serial line within {seconds} s\n{}", last_lines(&text))));
+                return Err(infrastructure(format!(
+                    "no {marker:?} on the serial line within {seconds} s\n{}",
+                    last_lines(&text)
+                )));
             }
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -99,7 +99,13 @@ impl World {
     ///
     /// # Errors
     /// An infrastructure error that names the stage.
-    pub fn start(machine: &Machine, artifacts: &Artifacts, run: RunDir, lifetime: Lifetime, progress: Progress) -> anyhow::Result<Self> {
+    pub fn start(
+        machine: &Machine,
+        artifacts: &Artifacts,
+        run: RunDir,
+        lifetime: Lifetime,
+        progress: Progress,
+    ) -> anyhow::Result<Self> {
         for disk in &machine.disks {
             image::lay_out(&disk.file, DISK_BYTES, &Layout::default())?;
             if let Some(log) = &disk.write_log {

@@ -102,8 +102,11 @@ mod tests {
 
     #[test]
     fn entries_are_read_in_order() {
-        let entries = parse(&log(&[(8, 2, 0, 7), (0, 0, FLUSH, 0), (4, 9, DISCARD, 0), (1, 1, FLUSH, 3)])).expect("a log");
-        assert!(matches!(&entries[0], Entry::Write { offset: 4096, data } if data.len() == 1024 && data.starts_with(&[7; 8])));
+        let entries =
+            parse(&log(&[(8, 2, 0, 7), (0, 0, FLUSH, 0), (4, 9, DISCARD, 0), (1, 1, FLUSH, 3)])).expect("a log");
+        assert!(
+            matches!(&entries[0], Entry::Write { offset: 4096, data } if data.len() == 1024 && data.starts_with(&[7; 8]))
+        );
         assert_eq!(entries[1..3], [Entry::Flush, Entry::Discard]);
         assert!(matches!(&entries[3], Entry::Write { offset: 512, .. }));
         assert_eq!(entries[4..], [Entry::Flush]);

@@ -77,7 +77,9 @@ pub(crate) fn ensure_installed() -> anyhow::Result<()> {
         bail!("{package} is installed, yet what it is needed for is not there");
     }
     if !knows_kernel() {
-        bail!("apt knows no linux-image-amd64 and xen-hypervisor-4.17-amd64: add Debian 12 (bookworm) to the sources of apt");
+        bail!(
+            "apt knows no linux-image-amd64 and xen-hypervisor-4.17-amd64: add Debian 12 (bookworm) to the sources of apt"
+        );
     }
     Ok(())
 }
@@ -86,7 +88,8 @@ pub(crate) fn ensure_installed() -> anyhow::Result<()> {
 fn knows_kernel() -> bool {
     let names = ["linux-image-amd64", "xen-hypervisor-4.17-amd64"];
     let policy = output(Command::new("apt-cache").arg("policy").args(names)).unwrap_or_default();
-    policy.lines().filter(|line| line.trim_start().starts_with("Candidate: ") && !line.ends_with("(none)")).count() == names.len()
+    policy.lines().filter(|line| line.trim_start().starts_with("Candidate: ") && !line.ends_with("(none)")).count()
+        == names.len()
 }
 
 /// The guests are linked with the toolchain's own lld.

@@ -8,7 +8,9 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 use nested_tests::artifacts::RunDir;
-use nested_tests::dom0::Dom0;
+use nested_tests::dom0::{Dom0, shell_quoted};
+use nested_tests::driverdom::Config;
+use nested_tests::guest::LinuxConfig;
 use nested_tests::progress::Progress;
 use nested_tests::qemu::{Console, Lifetime};
 use nested_tests::world::{Boot, World, machine};
@@ -47,12 +49,15 @@ pub(crate) struct Arguments {
 }
 
 /// What a person finds in dom0.
-const GREETING: &str = "driverdom's files are in /guests; start it with 'xl create /guests/driverdom.cfg', a guest with 'xl create /guests/g.cfg', its console with 'xl console g'";
+const GREETING: &str = "driverdom serves the disk of guest g: try 'xl list', 'guest g 10 ls\\ /dev', 'tail /var/log/xen/console/*.log'; configs are in /guests";
 
 /// Runs the subcommand.
 pub(crate) fn run(project: &Project, arguments: &Arguments) -> anyhow::Result<Answer> {
     if let Some(directory) = &arguments.attach {
         let run = RunDir::of_running(directory);
+        // The agent's sockets take one host at a time.
+        let lock = std::fs::File::create(run.lock_file()).context("no machine was kept there")?;
+        lock.lock()?;
         return execute(&Dom0::connect(&run)?, arguments);
     }
     setup::ensure_installed()?;
@@ -101,7 +106,10 @@ fn execute(dom0: &Dom0, arguments: &Arguments) -> anyhow::Result<Answer> {
 }
 
 fn hand_over(world: World) -> anyhow::Result<Answer> {
-    world.dom0.check(&format!("echo '{GREETING}' > /dev/console"), 30)?;
+    let disk = LinuxConfig::new("g").disk("xvda", "rw", "gpt:demo");
+    let started = world.driverdom(&Config::default()).and_then(|_| world.linux(&disk));
+    let greeting = started.map_or_else(|error| format!("not all is running: {error:#}"), |_| GREETING.to_owned());
+    world.dom0.check(&format!("echo {} > /dev/console", shell_quoted(&greeting)), 30)?;
     world.wait_for_person()?;
     // QEMU leaves the terminal as it was, yet a shell in it may not have.
     run_command(Command::new("stty").arg("sane"))?;

@@ -38,7 +38,9 @@ mod tests {
     #[test]
     fn names_are_unique_kebab_case() {
         let mut names: Vec<_> = all().iter().map(|scenario| scenario.name).collect();
-        assert!(names.iter().all(|name| name.bytes().all(|b| b == b'-' || b.is_ascii_lowercase() || b.is_ascii_digit())));
+        assert!(
+            names.iter().all(|name| name.bytes().all(|b| b == b'-' || b.is_ascii_lowercase() || b.is_ascii_digit()))
+        );
         names.sort_unstable();
         let count = names.len();
         names.dedup();
