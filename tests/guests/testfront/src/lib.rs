@@ -24,7 +24,7 @@
 //! | `state vbd=V N` | writes any state |
 //! | `set vbd=V key=K [value=X]` | writes a node of the frontend's directory, or removes it |
 //! | `check vbd=V key=K [value=X]` | compares a node of the backend's directory; without `value` it must be absent |
-//! | `wait vbd=V [state=N\|gone]` | waits for the backend's state |
+//! | `wait vbd=V [state=N\|gone]` | waits for the backend's state; the vbd may appear or vanish meanwhile |
 //! | `never-close vbd=V` | from now on ignores that the backend closes; otherwise testfront closes too |
 //! | `vanish [how=crash\|poweroff\|reboot] [depth=N]` | ends the domain with so many writes on each vbd in flight |
 //! | `list`, `echo WORDS`, `sleep ms=N` | |

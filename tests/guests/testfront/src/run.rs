@@ -38,6 +38,7 @@ struct Runner<P: Platform> {
 impl<P: Platform> Runner<P> {
     fn run(&mut self, command_line: &str) -> Fallible<Ending> {
         self.world.store.watch(&mut self.world.platform, "control/shutdown", token::CONTROL)?;
+        self.world.store.watch(&mut self.world.platform, "device/vbd", token::VBDS)?;
         match Script::parse(command_line).map_err(|bad| bad.0)? {
             Script::Steps(steps) => self.all(&steps),
             Script::Xenstore => {

@@ -23,6 +23,7 @@ pub(crate) mod token {
     pub(crate) const BACKEND: &str = "backend";
     pub(crate) const STEP: &str = "step";
     pub(crate) const CONTROL: &str = "control";
+    pub(crate) const VBDS: &str = "vbds";
 }
 
 /// A client that waits.
@@ -40,6 +41,8 @@ pub(crate) struct Changed {
     pub step: bool,
     /// `control/shutdown`.
     pub control: bool,
+    /// Which vbds there are below `device/vbd`.
+    pub vbds: bool,
     /// Backends' directories, by the vbd's number.
     pub backends: BTreeSet<u32>,
     /// Something above the backends' directories: any of them.
@@ -193,6 +196,8 @@ impl Changed {
         match (token, backend_number(path)) {
             (token::STEP, _) => self.step = true,
             (token::CONTROL, _) => self.control = true,
+            // Deeper down are mostly our own writes.
+            (token::VBDS, _) if path.split('/').count() <= 3 => self.vbds = true,
             (token::BACKEND, Some(number)) => {
                 self.backends.insert(number);
             }
@@ -227,6 +232,8 @@ mod tests {
                 Changed { backends: BTreeSet::from([51712]), ..Changed::default() },
             ),
             ("/local/domain/3/backend/vbd/7", token::BACKEND, Changed { every_backend: true, ..Changed::default() }),
+            ("device/vbd/51712", token::VBDS, Changed { vbds: true, ..Changed::default() }),
+            ("device/vbd/51712/state", token::VBDS, Changed::default()),
             ("else", "else", Changed::default()),
         ];
         for (path, token, expected) in table {

@@ -120,6 +120,9 @@ impl<P: Platform> World<P> {
             self.obey_control()?;
         }
         self.step_waits |= changed.step;
+        if changed.vbds {
+            self.refresh()?;
+        }
         let mut dirty: Vec<u32> = changed.backends.into_iter().collect();
         if changed.every_backend {
             dirty = self.vbds.keys().copied().collect();

@@ -81,8 +81,10 @@ fn parse_deed(verb: &str, words: &mut Words<'_>) -> Result<Deed, BadScript> {
             word.parse().map_err(|()| BadScript(format!("end {word} is not known")))
         })?),
         _ => {
-            let which = parse_which(words.needed("vbd")?)?;
-            Deed::On(which, parse_action(verb, words)?)
+            // Taken out first, looked at last: an unknown verb is the greater fault.
+            let which = words.value("vbd");
+            let action = parse_action(verb, words)?;
+            Deed::On(parse_which(which.ok_or_else(|| BadScript("vbd= is missing".to_string()))?)?, action)
         }
     })
 }

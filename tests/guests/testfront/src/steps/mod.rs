@@ -17,7 +17,11 @@ use crate::world::World;
 
 /// Does something with vbds.
 pub(crate) fn act<P: Platform>(world: &mut World<P>, which: &Which, action: &Action) -> Fallible<String> {
-    let numbers = world.numbers(which)?;
+    let numbers = match (which, action) {
+        // May come yet, or be gone.
+        (Which::These(numbers), Action::Wait(..)) => numbers.clone(),
+        _ => world.numbers(which)?,
+    };
     match action {
         Action::Publish(shape) => connection::publish(world, &numbers, *shape, None).map(|()| several(&numbers)),
         Action::Connect(connect) => connection::connect(world, &numbers, connect),

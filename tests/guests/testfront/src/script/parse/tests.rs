@@ -127,6 +127,7 @@ fn scripts_come_from_three_places() {
 fn what_is_wrong_is_said() {
     let table = [
         ("list; dance vbd=1", "step 2: 'dance' is not known"),
+        ("dance", "step 1: 'dance' is not known"),
         ("connect", "step 1: vbd= is missing"),
         ("connect vbd=x", "step 1: vbd=x is neither 'all' nor numbers"),
         ("connect vbd=1 abi=65", "step 1: abi=65 is not known"),
