@@ -23,6 +23,8 @@ pub trait Registers {
     fn write32(&self, offset: usize, value: u32);
     /// Arranges that a panic writes an 8-bit zero here: a device that outlives us must not write to memory that Xen gives away.
     fn zero_on_panic(&self, offset: usize);
+    /// Takes [`Registers::zero_on_panic`] back: the device may be somebody else's from now on.
+    fn leave_alone_on_panic(&self, offset: usize);
 }
 
 /// A page of ours that a device reads and writes, zero at first. The device may change it at any moment, so nothing is ever

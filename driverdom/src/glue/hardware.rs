@@ -49,6 +49,9 @@ impl Registers for DeviceRegisters {
     fn zero_on_panic(&self, offset: usize) {
         self.0.reset_on_panic(offset, 0);
     }
+    fn leave_alone_on_panic(&self, offset: usize) {
+        self.0.leave_alone_on_panic(offset);
+    }
 }
 
 /// A page of ours that a device may reach.
@@ -125,14 +128,12 @@ impl OwnedDisk for PassedDisk {
     }
 }
 
-/// The passed-through devices: the channel to PCI's back, and the registers mapped so far.
+/// The passed-through devices, by the channel to PCI's back.
 #[derive(Debug, Default)]
 pub struct Passthrough {
     channel: Option<Channel>,
     /// Channels whose page PCI's back had still mapped when we were done with them.
     closing: Vec<Channel>,
-    /// Mappings are for ever: a device that comes again gets the same.
-    mapped: Vec<(MachineAddr, Mmio)>,
 }
 
 impl Passthrough {
@@ -175,7 +176,7 @@ impl Passthrough {
 
     fn parts<'a>(&'a mut self, machine: &'a mut xen_pv::Machine) -> (PciBus<'a>, Hardware<'a>) {
         let xen_pv::Machine { memory, events, .. } = machine;
-        (PciBus { channel: self.channel.as_mut() }, Hardware { memory, events, mapped: &mut self.mapped })
+        (PciBus { channel: self.channel.as_mut() }, Hardware { memory, events })
     }
 }
 
@@ -183,7 +184,6 @@ impl Passthrough {
 struct Hardware<'a> {
     memory: &'a mut Memory,
     events: &'a mut EventChannels,
-    mapped: &'a mut Vec<(MachineAddr, Mmio)>,
 }
 
 impl Machine for Hardware<'_> {
@@ -191,16 +191,10 @@ impl Machine for Hardware<'_> {
     type Page = DevicePage;
 
     fn map(&mut self, at: MachineAddr, len: usize) -> Result<DeviceRegisters, Refused> {
-        let known = self.mapped.iter().find(|(start, mmio)| *start == at && mmio.len() == len);
-        if let Some((_, mmio)) = known {
-            return Ok(DeviceRegisters(*mmio));
-        }
-        let mmio = self.memory.map_mmio(at, len).map_err(|error| match error {
+        self.memory.map_mmio(at, len).map(DeviceRegisters).map_err(|error| match error {
             MmioError::Refused(Errno(errno)) => Refused(errno),
             MmioError::NoSpace => Refused(ENOMEM),
-        })?;
-        self.mapped.push((at, mmio));
-        Ok(DeviceRegisters(mmio))
+        })
     }
 
     fn take_page(&mut self) -> Option<DevicePage> {

@@ -270,6 +270,11 @@ impl Registers for Window {
         assert_eq!(self.structure, Structure::Common);
         self.device.borrow_mut().panic_zero.push(offset);
     }
+    fn leave_alone_on_panic(&self, offset: usize) {
+        let mut device = self.device.borrow_mut();
+        assert!(device.status == 0 || device.reset_hangs, "a running device is left alone");
+        device.panic_zero.retain(|zeroed| *zeroed != offset);
+    }
 }
 
 /// The machine that the device is in.

@@ -333,7 +333,7 @@ impl Config {
 
 /// Resets a device; one that cannot is reported, there is no more to do to it.
 fn reset<R: Registers>(transport: &Transport<R>, address: Address) {
-    if let Err(error) = transport.reset() {
+    if let Err(error) = transport.retire() {
         log::error!("disk {address}: {error}");
     }
 }

@@ -118,17 +118,24 @@ impl<R: Registers> Transport<R> {
             device: machine.map(device_place.at, device_place.len)?,
             device_len: device_place.len,
         };
-        transport.common.zero_on_panic(common::DEVICE_STATUS);
         transport.reset()?;
+        transport.common.zero_on_panic(common::DEVICE_STATUS);
         function.enable_master()?;
         Ok(transport)
     }
 
-    /// Resets the device and waits until it has: after it, no more DMA (2.4.1, 4.1.4.3.1).
+    /// Resets the device for good: it may be somebody else's after this.
     ///
     /// # Errors
     /// [`StartError::ResetTimeout`].
-    pub fn reset(&self) -> Result<(), StartError> {
+    pub fn retire(&self) -> Result<(), StartError> {
+        let done = self.reset();
+        self.common.leave_alone_on_panic(common::DEVICE_STATUS);
+        done
+    }
+
+    /// Resets the device and waits until it has: after it, no more DMA (2.4.1, 4.1.4.3.1).
+    fn reset(&self) -> Result<(), StartError> {
         self.common.write8(common::DEVICE_STATUS, status::RESET);
         for _ in 0..PATIENCE {
             if self.common.read8(common::DEVICE_STATUS) == status::RESET {

@@ -66,6 +66,7 @@ impl Rig {
     fn assert_quiet(&self, what: &str) {
         let device = self.device.borrow();
         assert_eq!((device.status, device.may_dma, device.bound, self.bus.msix), (0, false, false, false), "{what}");
+        assert_eq!(device.panic_zero, [], "{what}: a panic leaves it alone");
     }
 }
 
