@@ -103,9 +103,14 @@ impl Flight {
         matches!(self.progress.stage, Stage::Flush | Stage::Transfer(_))
     }
 
-    /// A command of it ended.
-    pub(crate) fn completed(&mut self, outcome: Outcome) -> After {
+    /// A command of it ended. A disk without a write cache need not know flushes: what it completed is durable.
+    pub(crate) fn completed(&mut self, outcome: Outcome, geometry: &Geometry) -> After {
         let progress = &mut self.progress;
+        let flushed = self.action == Action::Flush && (self.segments == 0 || progress.stage == Stage::AwaitFlush);
+        let outcome = match outcome {
+            Outcome::Unsupported if flushed && !geometry.write_cache => Outcome::Done,
+            outcome => outcome,
+        };
         progress.commands -= 1;
         if progress.outcome == Outcome::Done {
             progress.outcome = outcome;
@@ -122,11 +127,10 @@ impl Flight {
     }
 }
 
-/// What to answer. A disk without a write cache need not know flushes: what it completed is durable.
-pub(crate) fn status(action: Action, outcome: Outcome, geometry: &Geometry) -> Status {
+/// What to answer.
+pub(crate) fn status(action: Action, outcome: Outcome) -> Status {
     match (outcome, action) {
         (Outcome::Done, _) => Status::Okay,
-        (Outcome::Unsupported, Action::Flush) if !geometry.write_cache => Status::Okay,
         (Outcome::Unsupported, Action::Flush) => Status::NotSupported,
         (Outcome::Unsupported | Outcome::Failed, _) => Status::Error,
     }

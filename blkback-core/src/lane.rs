@@ -151,7 +151,7 @@ impl Lane {
             };
             let at = self.tags.give(tag);
             let flight = self.flights.get_mut(at).expect("tags belong to requests under way");
-            match flight.completed(outcome) {
+            match flight.completed(outcome, &self.geometry) {
                 After::Wait => {}
                 After::Submit => self.unsubmitted.push_back(at),
                 After::Answer(outcome) => finished.push(self.finish(at, outcome, mappings)),
@@ -164,7 +164,7 @@ impl Lane {
         self.pool.free(chain, |mapping| mappings.push(mapping));
         self.full = false;
         let load = Load { requests: 1, segments };
-        Finished { owed, vbd, action, sectors, load, status: status(action, outcome, &self.geometry) }
+        Finished { owed, vbd, action, sectors, load, status: status(action, outcome) }
     }
 }
 

@@ -66,7 +66,11 @@ impl FakeDisk {
         };
         let block = u64::from(self.geometry.logical_block);
         assert!((1..=self.limits.segments).contains(&job.segments.len()));
-        assert!(bytes > 0 && bytes % block == 0 && first * 512 % block == 0, "whole blocks: {:?}", job.command);
+        assert!(
+            bytes > 0 && bytes.is_multiple_of(block) && (first * 512).is_multiple_of(block),
+            "whole blocks: {:?}",
+            job.command
+        );
         assert!(first + bytes / 512 <= self.geometry.sectors, "beyond the disk");
         for segment in &job.segments {
             assert!(segment.len > 0 && segment.len % 512 == 0 && segment.addr.0 % 512 == 0);
