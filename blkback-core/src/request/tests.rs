@@ -54,10 +54,12 @@ fn slots() {
     }
 }
 
+/// Name, first sector, sectors in the pages, bounds; sectors in all.
+type SegmentsCase = (&'static str, u64, &'static [(u8, u8)], Bounds, Result<u64, Status>);
+
 #[test]
 fn segments() {
-    // (name, first sector, sectors in the pages, bounds, sectors in all)
-    let cases: &[(&str, u64, &[(u8, u8)], Bounds, Result<u64, Status>)] = &[
+    let cases: &[SegmentsCase] = &[
         ("a page", 10, &[(0, 7)], BOUNDS, Ok(8)),
         ("a sector", 10, &[(7, 7)], BOUNDS, Ok(1)),
         ("parts of pages", 10, &[(3, 7), (0, 2)], BOUNDS, Ok(8)),
