@@ -4,5 +4,7 @@
 extern crate alloc;
 
 pub mod drivers;
+#[cfg(test)]
+pub mod fake;
 pub mod hotplug;
 pub mod server;

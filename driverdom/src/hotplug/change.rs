@@ -104,7 +104,9 @@ impl Change {
         let state = batch.value(0).ok().map(State::parse);
         let (reads, as_expected) = match (&self.kind, &device.config) {
             // The directory could have been made anew, for another volume, since the volume was opened.
-            (Kind::Offer, Some(config)) => (3, batch.value(1) == Ok(&config.params) && batch.value(2) == Ok(&config.mode)),
+            (Kind::Offer, Some(config)) => {
+                (3, batch.value(1) == Ok(&config.params) && batch.value(2) == Ok(&config.mode))
+            }
             (Kind::Remove, _) => (2, batch.value(1) == Ok(b"0")),
             _ => (1, true),
         };

@@ -55,13 +55,7 @@ impl Hotplug {
                     return self.run(id, Stage::Start(change), 1);
                 }
                 Next::Ask(question, action) => return self.ask(id, question, action),
-                Next::Close => {
-                    self.actions.push_back(Action::Close { device: id });
-                    self.set_phase(id, Phase::Fresh);
-                    if let Some(device) = self.devices.get_mut(&id) {
-                        (device.properties, device.config, device.flush_withdrawn) = (None, None, false);
-                    }
-                }
+                Next::Close => self.close(id),
                 Next::Forget => return self.forget(turn, id),
             }
         }
@@ -83,8 +77,13 @@ impl Hotplug {
         let step = table(device.phase, seen, times);
         device.seen = Some(Seen { frontend_before: seen.frontend, ..seen });
         let withdraw_flush = step == Step::Rest && device.flush_withdrawn && device.phase == Phase::Connected;
+        let by_the_guest = seen.online && matches!(step, Step::Announce | Step::Switch(_) | Step::Fail(_));
+        let step = match by_the_guest.then(|| guest.spend_change(turn.now)) {
+            Some(Err(until)) => Step::Wait(until),
+            _ => step,
+        };
         if seen.own.is_some() && !guest.watched {
-            // Its first event has the guest's devices read again, so nothing is missed.
+            // The guest's devices are read again when the watch is there, so nothing is missed.
             guest.watched = true;
             let request = turn.client.watch(&paths::frontends(id.domain), &id.domain.to_string());
             self.expect(Purpose::WatchGuest(id.domain), request);
@@ -130,6 +129,15 @@ impl Hotplug {
         match config.parse() {
             Ok((target, mode)) => Next::Ask(Question::Open, Action::Open { device: id, target, mode }),
             Err(reason) => refuse(reason),
+        }
+    }
+
+    /// Gives up the volume.
+    pub(super) fn close(&mut self, id: VbdId) {
+        self.actions.push_back(Action::Close { device: id });
+        self.set_phase(id, Phase::Fresh);
+        if let Some(device) = self.devices.get_mut(&id) {
+            (device.properties, device.config, device.flush_withdrawn) = (None, None, false);
         }
     }
 

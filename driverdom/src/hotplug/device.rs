@@ -147,7 +147,14 @@ impl Device {
     }
 
     /// Takes in what was read, and what follows for the device's times.
-    pub(super) fn update(&mut self, now: Nanos, own: Option<State>, online: bool, frontend: Option<State>, guest: &mut Guest) {
+    pub(super) fn update(
+        &mut self,
+        now: Nanos,
+        own: Option<State>,
+        online: bool,
+        frontend: Option<State>,
+        guest: &mut Guest,
+    ) {
         let frontend_before = self.seen.and_then(|seen| seen.frontend);
         self.seen = Some(Seen { own, online, frontend, frontend_before });
         let removed = !online && matches!(own, Some(State::CLOSING | State::CLOSED));
@@ -162,7 +169,9 @@ impl Device {
         }
         self.note_closed(now);
         match frontend {
-            Some(State::INITIALISED | State::CONNECTED) => self.frontend_ready_at = self.frontend_ready_at.or(Some(now)),
+            Some(State::INITIALISED | State::CONNECTED) => {
+                self.frontend_ready_at = self.frontend_ready_at.or(Some(now));
+            }
             _ => self.frontend_ready_at = None,
         }
     }
@@ -203,7 +212,8 @@ mod tests {
 
     #[test]
     fn configurations() {
-        let config = |params: &[u8], mode: &[u8]| Config { params: params.to_vec(), mode: mode.to_vec(), device_type: vec![] };
+        let config =
+            |params: &[u8], mode: &[u8]| Config { params: params.to_vec(), mode: mode.to_vec(), device_type: vec![] };
         for (params, mode, parsed) in [
             (&b"disk0"[..], &b"w"[..], Ok(("disk0".to_string(), Mode::ReadWrite))),
             (b"gpt:a b:c", b"r", Ok(("gpt:a b:c".to_string(), Mode::ReadOnly))),
@@ -223,7 +233,8 @@ mod tests {
 
     #[test]
     fn info_has_the_flags_of_the_protocol() {
-        for (device_type, mode, info) in [("disk", "w", 0), ("disk", "r", 4), ("cdrom", "r", 5), ("cdrom", "w", 1), ("", "w", 0)]
+        for (device_type, mode, info) in
+            [("disk", "w", 0), ("disk", "r", 4), ("cdrom", "r", 5), ("cdrom", "w", 1), ("", "w", 0)]
         {
             let config = Config { params: vec![], mode: mode.into(), device_type: device_type.into() };
             assert_eq!(config.info(), info, "{device_type} {mode}");

@@ -1,5 +1,6 @@
 //! The engine: events in, requests and actions out. See the module above for the design.
 
+use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use blkback_core::backend::VbdId;
@@ -208,7 +209,7 @@ impl Hotplug {
         if self.drain_until.is_none() {
             self.drain_until = Some(now + DRAIN_GRACE);
             self.expect(Purpose::Courtesy("writing ready"), client.write(None, paths::READY, b"0"));
-            self.mark(|_| true);
+            self.all_changed();
         }
         self.work(&mut Turn { now, client });
     }
@@ -261,7 +262,9 @@ impl Hotplug {
             (Purpose::WatchBackend, Err(error)) => {
                 self.actions.push_back(Action::Unusable(alloc::format!("cannot watch our backends: {error:?}")));
             }
-            (Purpose::WatchGuest(domain), Err(error)) if error != StoreError::Exists => self.watch_failed(domain, error),
+            // What the guest wrote between our first look and the watch is seen now.
+            (Purpose::WatchGuest(domain), Ok(_) | Err(StoreError::Exists)) => self.guest_changed(domain),
+            (Purpose::WatchGuest(domain), Err(error)) => self.watch_failed(domain, error),
             (Purpose::ListKinds, Ok(Payload::Children(kinds))) => {
                 kinds.iter().filter(|kind| *kind != "vbd").for_each(|kind| self.log_other_kind(kind));
             }
@@ -282,12 +285,15 @@ impl Hotplug {
             (Purpose::Shutdown, Ok(Payload::Value(value))) => {
                 if let Some(shutdown) = control::parse(&value) {
                     // Emptied, the node says that we have seen it.
-                    self.expect(Purpose::Courtesy("clearing control/shutdown"), turn.client.write(None, paths::SHUTDOWN, b""));
+                    self.expect(
+                        Purpose::Courtesy("clearing control/shutdown"),
+                        turn.client.write(None, paths::SHUTDOWN, b""),
+                    );
                     self.actions.push_back(Action::Shutdown(shutdown));
                 }
             }
             (Purpose::Courtesy(what), Err(error)) => log::warn!("xenstore: {what}: {error:?}"),
-            (Purpose::WatchGuest(_) | Purpose::ListKinds | Purpose::Shutdown | Purpose::Courtesy(_), _) => {}
+            (Purpose::ListKinds | Purpose::Shutdown | Purpose::Courtesy(_), _) => {}
         }
     }
 
@@ -323,8 +329,8 @@ impl Hotplug {
     fn backend_changed(&mut self, now: Nanos, path: &str) {
         match paths::backend_change(path) {
             Change::Device(id) => self.found(now, id),
-            Change::Guest(domain) => self.mark(|id| id.domain == domain),
-            Change::All => self.mark(|_| true),
+            Change::Guest(domain) => self.guest_changed(domain),
+            Change::All => self.all_changed(),
             Change::OtherKind(kind) => self.log_other_kind(kind),
             Change::Nothing => {}
         }
@@ -333,12 +339,14 @@ impl Hotplug {
     fn frontend_changed(&mut self, domain: DomId, path: &str) {
         match paths::frontend_change(domain, path) {
             Change::Device(id) => self.changed(id),
-            Change::Guest(domain) => {
-                for id in self.of_guest(domain) {
-                    self.changed(id);
-                }
-            }
+            Change::Guest(domain) => self.guest_changed(domain),
             _ => {}
+        }
+    }
+
+    fn guest_changed(&mut self, domain: DomId) {
+        for id in self.of_guest(domain) {
+            self.changed(id);
         }
     }
 
@@ -350,17 +358,17 @@ impl Hotplug {
 
     /// A directory was seen, or something in it changed.
     fn found(&mut self, now: Nanos, id: VbdId) {
-        if !self.devices.contains_key(&id) {
-            self.devices.insert(id, Device::new(now));
+        if let Entry::Vacant(vacant) = self.devices.entry(id) {
+            vacant.insert(Device::new(now));
             self.guests.entry(id.domain).or_default().devices += 1;
         }
         self.changed(id);
     }
 
-    /// Marks the devices for which `which` holds: for changes above them, which are rare.
-    fn mark(&mut self, which: impl Fn(VbdId) -> bool) {
-        let marked: alloc::vec::Vec<VbdId> = self.devices.keys().copied().filter(|id| which(*id)).collect();
-        for id in marked {
+    /// Something above all devices changed, which is rare.
+    fn all_changed(&mut self) {
+        let all: alloc::vec::Vec<VbdId> = self.devices.keys().copied().collect();
+        for id in all {
             self.changed(id);
         }
     }

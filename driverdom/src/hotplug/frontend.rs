@@ -16,7 +16,8 @@ use super::batch::Batch;
 pub(super) const MAX_RING_PAGE_ORDER: u32 = 4;
 
 /// The keys that are read first, in the order of the batch.
-pub(super) const KEYS: [&str; 5] = ["event-channel", "protocol", "multi-queue-num-queues", "ring-page-order", "ring-ref"];
+pub(super) const KEYS: [&str; 5] =
+    ["event-channel", "protocol", "multi-queue-num-queues", "ring-page-order", "ring-ref"];
 
 /// What follows from the first keys.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,9 +37,10 @@ pub(super) fn parse_keys(batch: &Batch) -> Result<Found, String> {
     let abi = match optional(KEYS[1], batch.value(1))? {
         // The default of the protocol on x86 is the 32-bit layout, whatever the guest (protocols.h).
         None => Abi::X86_32,
-        Some(name) => {
-            core::str::from_utf8(name).ok().and_then(Abi::from_protocol).ok_or("protocol is neither x86_64-abi nor x86_32-abi")?
-        }
+        Some(name) => core::str::from_utf8(name)
+            .ok()
+            .and_then(Abi::from_protocol)
+            .ok_or("protocol is neither x86_64-abi nor x86_32-abi")?,
     };
     if let Some(queues) = optional(KEYS[2], batch.value(2))?
         && parse_number(queues) != Some(1)

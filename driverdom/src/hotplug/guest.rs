@@ -6,6 +6,12 @@ use blkback_core::backend::VbdId;
 use xen_proto::xenbus::removal_dwell;
 use xen_proto::{DomId, Nanos};
 
+/// Changes of our states that a guest may cause in [`CHANGES_INTERVAL`]: this many, and [`CHANGES_PER_DEVICE`] for each device
+/// it has. Whoever closes and comes back without pause would else use up the rate of writes that xenstored grants us all.
+const CHANGES: usize = 20;
+const CHANGES_PER_DEVICE: usize = 4;
+const CHANGES_INTERVAL: Nanos = Nanos::from_millis(1_000);
+
 /// A guest with at least one device.
 #[derive(Debug, Default)]
 pub(super) struct Guest {
@@ -15,6 +21,9 @@ pub(super) struct Guest {
     closing: usize,
     /// Until when none of them may be removed.
     pub(super) quiet_until: Nanos,
+    /// Changes that it caused since [`Self::changes_since`].
+    changes: usize,
+    changes_since: Nanos,
     /// Its directory is watched.
     pub(super) watched: bool,
     /// When a mistake of its frontends was last logged.
@@ -26,6 +35,21 @@ impl Guest {
     pub(super) fn begin_closing(&mut self, now: Nanos) {
         self.closing += 1;
         self.quiet_until = now + removal_dwell(self.closing);
+    }
+
+    /// The guest causes a change of our state.
+    ///
+    /// # Errors
+    /// It has caused too many: not before this moment.
+    pub(super) fn spend_change(&mut self, now: Nanos) -> Result<(), Nanos> {
+        if now >= self.changes_since + CHANGES_INTERVAL {
+            (self.changes, self.changes_since) = (0, now);
+        }
+        if self.changes >= CHANGES + CHANGES_PER_DEVICE * self.devices {
+            return Err(self.changes_since + CHANGES_INTERVAL);
+        }
+        self.changes += 1;
+        Ok(())
     }
 
     /// One that was being removed is gone.
@@ -74,6 +98,18 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
+
+    #[test]
+    fn changes_are_limited_by_time_and_devices() {
+        let mut guest = Guest { devices: 3, ..Guest::default() };
+        let spent = |guest: &mut Guest, millis| {
+            (0..100).filter(|_| guest.spend_change(Nanos::from_millis(millis)).is_ok()).count()
+        };
+        assert_eq!(spent(&mut guest, 5_000), 32);
+        assert_eq!(spent(&mut guest, 5_999), 0);
+        assert_eq!(guest.spend_change(Nanos::from_millis(5_999)), Err(Nanos::from_millis(6_000)));
+        assert_eq!(spent(&mut guest, 6_000), 32);
+    }
 
     #[test]
     fn guests_take_turns() {

@@ -52,8 +52,16 @@ impl Hotplug {
             Stage::End(change, outcome) => match (outcome, batch.error_from(0)) {
                 (Outcome::Done, None) => self.committed(turn, id, change),
                 (Outcome::Done, Some(StoreError::Again)) => self.conflicted(turn, id, change),
-                (Outcome::Done, Some(error)) | (Outcome::Failed(error), _) => self.change_failed(turn, id, &change, error),
-                (Outcome::Stale, _) => self.look_again(id),
+                (Outcome::Done, Some(error)) | (Outcome::Failed(error), _) => {
+                    self.change_failed(turn, id, &change, error);
+                }
+                (Outcome::Stale, _) => {
+                    if matches!(change.kind, Kind::Offer) {
+                        // The directory may be another by now, which wants another volume.
+                        self.close(id);
+                    }
+                    self.look_again(id);
+                }
             },
         }
     }
@@ -145,7 +153,9 @@ impl Hotplug {
         for (slot, operation) in operations.iter().enumerate() {
             let request = match operation {
                 Operation::Read(key) => turn.client.read(within, &format!("{directory}/{key}")),
-                Operation::Write(key, value) => turn.client.write(within, &format!("{directory}/{key}"), value.as_bytes()),
+                Operation::Write(key, value) => {
+                    turn.client.write(within, &format!("{directory}/{key}"), value.as_bytes())
+                }
                 Operation::Remove => turn.client.rm(within, &directory),
             };
             self.expect(Purpose::Device(id, slot), request);
@@ -222,7 +232,8 @@ impl Hotplug {
 
     fn change_failed(&mut self, turn: &mut Turn<'_>, id: VbdId, change: &Change, error: StoreError) {
         let Some(device) = self.devices.get_mut(&id) else { return };
-        let reason = if error.is_quota() { reasons::quota("nodes") } else { format!("xenstored refuses our nodes: {error:?}") };
+        let reason =
+            if error.is_quota() { reasons::quota("nodes") } else { format!("xenstored refuses our nodes: {error:?}") };
         match change.kind {
             Kind::Offer => device.verdict = Some(Verdict::Refuse(reason)),
             Kind::Announce => device.verdict = Some(Verdict::Fail(reason)),

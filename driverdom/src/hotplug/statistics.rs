@@ -18,7 +18,8 @@ pub struct Histogram {
 
 impl Histogram {
     pub(super) fn add(&mut self, took: Nanos) {
-        let bucket = BUCKET_MILLIS.iter().position(|end| took <= Nanos::from_millis(*end)).unwrap_or(BUCKET_MILLIS.len());
+        let bucket =
+            BUCKET_MILLIS.iter().position(|end| took <= Nanos::from_millis(*end)).unwrap_or(BUCKET_MILLIS.len());
         self.counts[bucket] += 1;
         self.sum = self.sum + took;
         self.max = self.max.max(took);

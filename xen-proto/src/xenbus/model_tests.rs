@@ -96,7 +96,8 @@ impl Model {
                 frontend: self.frontend,
                 frontend_before: core::mem::replace(&mut self.frontend_before, self.frontend),
             };
-            let times = Times { now: self.now, hold_until: self.hold_until, remove_at: self.remove_at, drain_until: Nanos(0) };
+            let times =
+                Times { now: self.now, hold_until: self.hold_until, remove_at: self.remove_at, drain_until: Nanos(0) };
             let step = next_step(self.phase, seen, times);
             match step {
                 Step::Rest | Step::Forget => return step,
@@ -107,7 +108,10 @@ impl Model {
                 _ => self.apply(step),
             }
         }
-        panic!("no end of steps: {:?} own {:?} online {} frontend {:?}", self.phase, self.own, self.online, self.frontend)
+        panic!(
+            "no end of steps: {:?} own {:?} online {} frontend {:?}",
+            self.phase, self.own, self.online, self.frontend
+        )
     }
 
     fn write(&mut self, state: State) {

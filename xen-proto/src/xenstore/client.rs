@@ -277,7 +277,10 @@ impl Client {
             return false;
         }
         let start_first = self.transactions < MAX_TRANSACTIONS
-            && self.starts.front().is_some_and(|start| self.queue.front().is_none_or(|other| start.is_older_than(other)));
+            && self
+                .starts
+                .front()
+                .is_some_and(|start| self.queue.front().is_none_or(|other| start.is_older_than(other)));
         let source = if start_first { &mut self.starts } else { &mut self.queue };
         let Some(message) = source.pop_front() else { return false };
         self.transactions += usize::from(start_first);
@@ -331,11 +334,13 @@ impl Client {
                 return Ok(self.ask_part(request, message.transaction, listing, 0));
             }
             (Some(error), _) => Err(error),
-            (None, Expect::Children(mut listing)) if message.kind == Kind::DIRECTORY_PART => match listing.add(&frame.payload)? {
-                Part::More(offset) => return Ok(self.ask_part(request, message.transaction, listing, offset)),
-                Part::Complete(children) => Ok(Payload::Children(children)),
-                Part::GivenUp(error) => Err(error),
-            },
+            (None, Expect::Children(mut listing)) if message.kind == Kind::DIRECTORY_PART => {
+                match listing.add(&frame.payload)? {
+                    Part::More(offset) => return Ok(self.ask_part(request, message.transaction, listing, offset)),
+                    Part::Complete(children) => Ok(Payload::Children(children)),
+                    Part::GivenUp(error) => Err(error),
+                }
+            }
             (None, Expect::Children(_)) => Ok(Payload::Children(Children::parse(frame.payload)?)),
             (None, Expect::Value) => Ok(Payload::Value(frame.payload)),
             (None, Expect::Started) => Ok(Payload::Started(started(&frame.payload)?)),
@@ -363,7 +368,8 @@ impl Message {
     fn new(id: RequestId, kind: Kind, transaction: u32, parts: &[&[u8]], expect: Expect) -> Result<Self, QueueError> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let len = u32::try_from(len).ok().filter(|len| *len as usize <= MAX_PAYLOAD).ok_or(QueueError::Malformed)?;
-        let header = Header { kind: kind.0.into(), request: id.0.into(), transaction: transaction.into(), len: len.into() };
+        let header =
+            Header { kind: kind.0.into(), request: id.0.into(), transaction: transaction.into(), len: len.into() };
         let mut bytes = Vec::with_capacity(HEADER_BYTES + len as usize);
         bytes.extend_from_slice(header.as_bytes());
         for part in parts {

@@ -219,7 +219,8 @@ fn list_in_parts(replies: &[&[u8]]) -> (Result<Payload, StoreError>, Vec<String>
         let requests = sent(&mut client, 100);
         assert_eq!((requests.len(), requests[0].kind), (1, Kind::DIRECTORY_PART.0));
         let text = core::str::from_utf8(&requests[0].payload).expect("text");
-        offsets.push(text.strip_prefix("many\0").and_then(|text| text.strip_suffix('\0')).expect("path, offset").into());
+        offsets
+            .push(text.strip_prefix("many\0").and_then(|text| text.strip_suffix('\0')).expect("path, offset").into());
         if let Some(Event::Reply { result, .. }) =
             events(&mut client, &message(Kind::DIRECTORY_PART, requests[0].id, reply)).expect("well-formed").pop()
         {
