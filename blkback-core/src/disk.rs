@@ -87,6 +87,7 @@ pub trait Disk {
     fn submit(&mut self, tag: Tag, command: Command, segments: &[DmaSegment]);
     /// Tells the device of what was queued, once for many.
     fn kick(&mut self);
-    /// The next completed command, if any.
+    /// The next completed command, if any. Only after `None` does the disk announce the next one by its interrupt: who sleeps
+    /// has asked until `None`.
     fn complete(&mut self) -> Option<(Tag, Outcome)>;
 }
