@@ -74,8 +74,9 @@ pub(crate) fn write_urgently(line: &Line) {
     }
 }
 
-/// Waits, but not for ever, until all that was written has been read: at the end of a domain its console ring is lost.
-pub(crate) fn drain() {
+/// Waits, but not for ever, until all that was written has been read: at the end of a domain its console ring is lost, and
+/// lines that come faster than they are read are dropped.
+pub fn drain() {
     if let Some(console) = CONSOLE.get() {
         console.wait_for(|console| console.room() == CONSOLE_OUT);
     }
