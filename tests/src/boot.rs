@@ -9,7 +9,7 @@ use crate::qemu::{Console, Lifetime, Machine, Qemu};
 use crate::qmp::Qmp;
 use crate::serial::Serial;
 
-/// A stage of the boot: the line of the serial log that ends it, and how long it may take on a loaded machine.
+/// A stage of the boot: the line of the serial log that ends it, and how long it may take: ten times what it takes on a quiet machine, as two cores may be shared.
 struct Stage {
     name: &'static str,
     marker: &'static str,
@@ -18,9 +18,9 @@ struct Stage {
 
 const STAGES: [Stage; 4] = [
     Stage { name: "boot: Xen", marker: "(XEN) Xen version", limit: Duration::from_secs(60) },
-    Stage { name: "boot: dom0 kernel", marker: "@stage kernel", limit: Duration::from_secs(180) },
-    Stage { name: "boot: toolstack", marker: "@stage toolstack", limit: Duration::from_secs(180) },
-    Stage { name: "boot: agent", marker: "@stage agent", limit: Duration::from_secs(60) },
+    Stage { name: "boot: dom0 kernel", marker: "@stage kernel", limit: Duration::from_secs(300) },
+    Stage { name: "boot: toolstack", marker: "@stage toolstack", limit: Duration::from_secs(300) },
+    Stage { name: "boot: agent", marker: "@stage agent", limit: Duration::from_secs(120) },
 ];
 
 /// The line by which dom0 says that it goes down because it was told to.
