@@ -23,7 +23,7 @@ use xen_pv::{DmaPage, Errno, EventChannels, GrantTable, Memory, Mmio};
 
 /// A device's registers.
 #[derive(Clone, Copy, Debug)]
-pub struct DeviceRegisters(Mmio);
+pub(crate) struct DeviceRegisters(Mmio);
 
 impl Registers for DeviceRegisters {
     fn read8(&self, offset: usize) -> u8 {
@@ -56,7 +56,7 @@ impl Registers for DeviceRegisters {
 
 /// A page of ours that a device may reach.
 #[derive(Debug)]
-pub struct DevicePage(DmaPage);
+pub(crate) struct DevicePage(DmaPage);
 
 impl DmaMemory for DevicePage {
     fn addr(&self) -> MachineAddr {
@@ -93,7 +93,7 @@ impl DmaMemory for DevicePage {
 
 /// A passed-through disk, and the page through which we read it ourselves.
 #[derive(Debug)]
-pub struct PassedDisk {
+pub(crate) struct PassedDisk {
     blk: VirtioBlk<DeviceRegisters, DevicePage>,
     bounce: Bounce<DevicePage>,
 }
@@ -130,7 +130,7 @@ impl OwnedDisk for PassedDisk {
 
 /// The passed-through devices, by the channel to PCI's back.
 #[derive(Debug, Default)]
-pub struct Passthrough {
+pub(crate) struct Passthrough {
     channel: Option<Channel>,
     /// Channels whose page PCI's back had still mapped when we were done with them.
     closing: Vec<Channel>,
@@ -141,7 +141,11 @@ impl Passthrough {
     ///
     /// # Errors
     /// Why not, for a person.
-    pub fn open_channel(&mut self, back: DomId, machine: &mut xen_pv::Machine) -> Result<(GrantRef, Port), String> {
+    pub(crate) fn open_channel(
+        &mut self,
+        back: DomId,
+        machine: &mut xen_pv::Machine,
+    ) -> Result<(GrantRef, Port), String> {
         let xen_pv::Machine { memory, grants, events, clock, .. } = machine;
         self.close_channel(grants, events);
         let channel = Channel::new(back, memory, grants, events, *clock).map_err(|error| format!("{error:?}"))?;
@@ -151,7 +155,7 @@ impl Passthrough {
     }
 
     /// Ends the channel, or leaves it until PCI's back has let go of it. Calls fail from now on.
-    pub fn close_channel(&mut self, grants: &mut GrantTable, events: &mut EventChannels) {
+    pub(crate) fn close_channel(&mut self, grants: &mut GrantTable, events: &mut EventChannels) {
         self.closing.extend(self.channel.take());
         let channels = core::mem::take(&mut self.closing);
         self.closing = channels.into_iter().filter_map(|channel| channel.close(grants, events).err()).collect();
@@ -161,7 +165,11 @@ impl Passthrough {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start_disk(&mut self, address: Address, machine: &mut xen_pv::Machine) -> Result<PassedDisk, StartError> {
+    pub(crate) fn start_disk(
+        &mut self,
+        address: Address,
+        machine: &mut xen_pv::Machine,
+    ) -> Result<PassedDisk, StartError> {
         let (mut bus, mut hardware) = self.parts(machine);
         let bounce = hardware.take_page().ok_or(StartError::NoMemory)?;
         let blk = VirtioBlk::start(address, &mut bus, &mut hardware)?;
@@ -169,7 +177,7 @@ impl Passthrough {
     }
 
     /// Resets a disk and takes its interrupt and its DMA.
-    pub fn stop_disk(&mut self, disk: &mut PassedDisk, machine: &mut xen_pv::Machine) {
+    pub(crate) fn stop_disk(&mut self, disk: &mut PassedDisk, machine: &mut xen_pv::Machine) {
         let (mut bus, mut hardware) = self.parts(machine);
         disk.blk.stop(&mut bus, &mut hardware);
     }

@@ -13,29 +13,29 @@ use xen_pv::{EventChannels, GrantTable, Machine, Memory, Shutdown};
 
 /// The machine that we are given, and the devices passed to it.
 #[derive(Debug)]
-pub struct Guest {
+pub(crate) struct Guest {
     machine: Machine,
     passthrough: Passthrough,
 }
 
 impl Guest {
     /// Takes the machine.
-    pub fn new(machine: Machine) -> Self {
+    pub(crate) fn new(machine: Machine) -> Self {
         Self { machine, passthrough: Passthrough::default() }
     }
 
     /// What time it is.
-    pub fn now(&self) -> Nanos {
+    pub(crate) fn now(&self) -> Nanos {
         self.machine.clock.now()
     }
 
     /// Reports each port with an event.
-    pub fn take_events(&mut self, report: impl FnMut(Port)) {
+    pub(crate) fn take_events(&mut self, report: impl FnMut(Port)) {
         self.machine.events.take_pending(report);
     }
 
     /// Sleeps until an event comes, or until this moment.
-    pub fn sleep(&mut self, until: Option<Nanos>) {
+    pub(crate) fn sleep(&mut self, until: Option<Nanos>) {
         self.machine.events.sleep(&self.machine.clock, until);
     }
 }
@@ -89,7 +89,7 @@ impl Platform for Guest {
 }
 
 /// How the domain ends, as xen-pv says it.
-pub fn shutdown(how: hotplug::Shutdown) -> Shutdown {
+pub(crate) fn shutdown(how: hotplug::Shutdown) -> Shutdown {
     match how {
         hotplug::Shutdown::PowerOff | hotplug::Shutdown::Halt => Shutdown::Poweroff,
         hotplug::Shutdown::Reboot => Shutdown::Reboot,
