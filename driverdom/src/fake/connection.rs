@@ -202,8 +202,7 @@ fn split(payload: &[u8]) -> (&str, &[u8]) {
 fn part(list: &str, offset: usize) -> Vec<u8> {
     let mut reply = b"1\0".to_vec();
     let rest = list.get(offset..).unwrap_or("");
-    let fits =
-        rest.char_indices().filter(|(at, char)| *char == '\0' && *at < 4000).next_back().map_or(0, |(at, _)| at + 1);
+    let fits = rest.char_indices().rfind(|(at, char)| *char == '\0' && *at < 4000).map_or(0, |(at, _)| at + 1);
     reply.extend_from_slice(&rest.as_bytes()[..fits]);
     if fits == rest.len() {
         reply.push(0);

@@ -234,7 +234,7 @@ impl Store {
         }
     }
 
-    /// Registers a watch; its first event is the path itself.
+    /// Registers a watch; its first event is the path itself. (The real ones send it also for nodes that may not be read.)
     pub fn watch(&mut self, by: DomId, path: &str, given: &str, token: &str) -> Result<(), Errno> {
         if self
             .watches
@@ -247,7 +247,9 @@ impl Store {
             return Err("E2BIG");
         }
         self.watches.push(Watch { owner: by, path: path.into(), token: token.into(), cut: path.len() - given.len() });
-        self.events.entry(by).or_default().push_back((given.into(), token.into()));
+        if self.nodes.get(path).is_none_or(|node| may_read(by, node)) {
+            self.events.entry(by).or_default().push_back((given.into(), token.into()));
+        }
         Ok(())
     }
 

@@ -59,14 +59,23 @@ pub struct Toolstack {
     /// How long it does not look at anything after it has looked.
     pub look_every: Nanos,
     next_look: Nanos,
-    /// What ended so far.
+    /// How all attaches and removals ended, oldest first.
     pub outcomes: Vec<(VbdId, Outcome)>,
+    /// How the last one of each device ended.
+    latest: BTreeMap<VbdId, Outcome>,
 }
 
 impl Toolstack {
     /// A toolstack that attaches disks of this driver domain, and sees every change at once.
     pub fn new(backend: DomId) -> Self {
-        Self { backend, waits: BTreeMap::new(), look_every: Nanos(0), next_look: Nanos(0), outcomes: Vec::new() }
+        Self {
+            backend,
+            waits: BTreeMap::new(),
+            look_every: Nanos(0),
+            next_look: Nanos(0),
+            outcomes: Vec::new(),
+            latest: BTreeMap::new(),
+        }
     }
 
     /// The path of a node of our directory of a device.
@@ -82,6 +91,7 @@ impl Toolstack {
     /// Attaches a disk and begins to wait.
     pub fn attach(&mut self, store: &mut Store, now: Nanos, id: VbdId, params: &str, mode: &str) {
         self.make(store, id, params, mode);
+        self.latest.remove(&id);
         self.waits.insert(id, Wait { wanted: Wanted::InitWait, since: now });
     }
 
@@ -124,10 +134,11 @@ impl Toolstack {
         if force == Force::On {
             store.clean_up(&frontend_path(id));
         }
+        self.latest.remove(&id);
         let Some(state) = self.own(store, id, "state") else {
             store.clean_up(&frontend_path(id));
             store.clean_up(&self.path(id, ""));
-            return self.outcomes.push((id, Outcome::Removed));
+            return self.ended(id, Outcome::Removed);
         };
         store.write(DOM0, 0, &self.path(id, "/online"), b"0").expect("dom0 may");
         if state != "6" {
@@ -181,12 +192,17 @@ impl Toolstack {
             _ => return,
         };
         self.waits.remove(&id);
-        self.outcomes.push((id, outcome));
+        self.ended(id, outcome);
     }
 
-    /// How the last thing done with a device ended.
+    fn ended(&mut self, id: VbdId, outcome: Outcome) {
+        self.outcomes.push((id, outcome));
+        self.latest.insert(id, outcome);
+    }
+
+    /// How the last attach or removal of a device ended, if it has ended.
     pub fn outcome(&self, id: VbdId) -> Option<Outcome> {
-        self.outcomes.iter().rev().find(|(of, _)| *of == id).map(|(_, outcome)| *outcome)
+        self.latest.get(&id).copied()
     }
 }
 

@@ -1,5 +1,5 @@
-//! What is changed in a device's directory, one transaction each: our `state` is read in it and must be the one on which the
-//! decision was made.
+//! What is changed in a device's directory, one transaction each: our `state` and `online` are read in it and must be those
+//! on which the decision was made.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -21,6 +21,8 @@ pub(super) struct Change {
     pub(super) kind: Kind,
     /// Our state on which the decision was made.
     pub(super) own: State,
+    /// And `online`: the toolstack's 5 may come where 5 stands already.
+    pub(super) online: bool,
 }
 
 #[derive(Debug)]
@@ -63,11 +65,11 @@ pub(super) enum Outcome {
 }
 
 impl Change {
-    /// The requests, reads first and `state` first of them.
+    /// The requests, reads first, and first of them `state` and `online`.
     pub(super) fn operations(&self, device: &Device) -> Vec<Operation> {
         use Operation::{Read, Remove, Write};
         let state = |state: State| Write("state", state.to_string());
-        let mut operations = alloc::vec![Read("state")];
+        let mut operations = alloc::vec![Read("state"), Read("online")];
         match &self.kind {
             Kind::Offer => operations.extend([
                 Read("params"),
@@ -92,8 +94,7 @@ impl Change {
             }
             Kind::Switch(to) => operations.push(state(*to)),
             Kind::Fail(_) => operations.push(state(State::CLOSING)),
-            Kind::Remove => operations.extend([Read("online"), Remove]),
-            Kind::Refuse(_) => operations.push(Remove),
+            Kind::Remove | Kind::Refuse(_) => operations.push(Remove),
             Kind::WithdrawFlush => operations.push(flush_cache(FlushCache::Absent)),
         }
         operations
@@ -101,20 +102,25 @@ impl Change {
 
     /// Judges the replies to [`Self::operations`].
     pub(super) fn judge(&self, device: &Device, batch: &Batch) -> Outcome {
-        let state = batch.value(0).ok().map(State::parse);
-        let (reads, as_expected) = match (&self.kind, &device.config) {
+        let own = batch.value(0).ok().map(State::parse);
+        let online = is_online(batch.value(1));
+        let (reads, same_volume) = match (&self.kind, &device.config) {
             // The directory could have been made anew, for another volume, since the volume was opened.
             (Kind::Offer, Some(config)) => {
-                (3, batch.value(1) == Ok(&config.params) && batch.value(2) == Ok(&config.mode))
+                (4, batch.value(2) == Ok(&config.params) && batch.value(3) == Ok(&config.mode))
             }
-            (Kind::Remove, _) => (2, batch.value(1) == Ok(b"0")),
-            _ => (1, true),
+            _ => (2, true),
         };
-        if state != Some(self.own) || !as_expected {
+        if (own, online, same_volume) != (Some(self.own), self.online, true) {
             return Outcome::Stale;
         }
         batch.error_from(reads).map_or(Outcome::Done, Outcome::Failed)
     }
+}
+
+/// Whether a device is to stay, by its `online`: only the toolstack's 0 says that it is to go.
+pub(super) fn is_online(value: Result<&[u8], StoreError>) -> bool {
+    value != Ok(b"0")
 }
 
 fn flush_cache(offer: FlushCache) -> Operation {

@@ -90,12 +90,12 @@ impl Hotplug {
         }
         // The table writes only where there is a state to go from.
         let own = seen.own.unwrap_or(State::UNKNOWN);
-        let change = |kind| Next::Change(Change { kind, own });
+        let change = |kind| Next::Change(Change { kind, own, online: seen.online });
         match step {
             Step::Rest if withdraw_flush && own == State::CONNECTED => change(Kind::WithdrawFlush),
             Step::Rest => Next::Nothing,
             Step::Wait(until) => Next::At(until),
-            Step::Open => self.open(turn, id, own),
+            Step::Open => self.open(turn, id, change),
             Step::Offer => change(Kind::Offer),
             Step::Connect => Next::Rings,
             Step::Announce => change(Kind::Announce),
@@ -109,9 +109,9 @@ impl Hotplug {
     }
 
     /// The volume is wanted: asks for it, unless there are reasons not to.
-    fn open(&self, turn: &Turn<'_>, id: VbdId, own: State) -> Next {
+    fn open(&self, turn: &Turn<'_>, id: VbdId, change: impl Fn(Kind) -> Next) -> Next {
         let Some(device) = self.devices.get(&id) else { return Next::Nothing };
-        let refuse = |reason: String| Next::Change(Change { kind: Kind::Refuse(reason), own });
+        let refuse = |reason: String| change(Kind::Refuse(reason));
         if self.drain_until.is_some() {
             return refuse("the driver domain is shutting down".to_string());
         }
@@ -195,15 +195,14 @@ fn carry_out(device: &mut Device, id: VbdId, seen: Seen, verdict: Verdict) -> Op
         return Some(Next::Ask(Question::Disconnect, Action::Disconnect { device: id }));
     }
     let own = seen.own.filter(|own| *own != State::CLOSING && (seen.online || *own != State::CLOSED))?;
+    let change = |kind| Some(Next::Change(Change { kind, own, online: seen.online }));
     match (verdict, device.phase) {
         (verdict @ Verdict::Refuse(_), Phase::Opened | Phase::Ready) => {
             device.verdict = Some(verdict);
             Some(Next::Close)
         }
-        (Verdict::Refuse(reason), _) => Some(Next::Change(Change { kind: Kind::Refuse(reason), own })),
-        (Verdict::Fail(reason), Phase::Ready) if own != State::INITIALISING => {
-            Some(Next::Change(Change { kind: Kind::Fail(reason), own }))
-        }
+        (Verdict::Refuse(reason), _) => change(Kind::Refuse(reason)),
+        (Verdict::Fail(reason), Phase::Ready) if own != State::INITIALISING => change(Kind::Fail(reason)),
         (Verdict::Fail(_), _) => None,
     }
 }

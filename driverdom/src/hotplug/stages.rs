@@ -9,7 +9,7 @@ use xen_proto::xenbus::{HOLD_INIT_WAIT, Phase, State};
 use xen_proto::xenstore::{End, Payload, StoreError};
 
 use super::batch::Batch;
-use super::change::{Change, Kind, Operation, Outcome};
+use super::change::{Change, Kind, Operation, Outcome, is_online};
 use super::device::{Activity, Config, Question, Verdict};
 use super::engine::{Hotplug, Turn};
 use super::frontend::{self, Found};
@@ -91,8 +91,7 @@ impl Hotplug {
                 return self.pause(turn, id, RETRY);
             }
         };
-        // Only the toolstack's 0 says that the device is to go.
-        let online = batch.value(1) != Ok(b"0");
+        let online = is_online(batch.value(1));
         let frontend = batch.value(FRONTEND_SLOT).ok().map(State::parse);
         device.update(turn.now, own, online, frontend, guest);
         if device.phase == Phase::Fresh {

@@ -105,6 +105,20 @@ fn a_frontend_without_a_driver_does_not_delay_a_removal() {
 }
 
 #[test]
+fn a_frontend_is_noticed_whenever_it_gets_ready() {
+    for steps in 0..120 {
+        let mut world = World::new([5]);
+        world.attach(DISK);
+        for _ in 0..steps {
+            world.step();
+        }
+        Frontend(DISK).publish(&mut world.store);
+        world.pass(600);
+        assert_eq!(world.own(DISK), "4", "ready after {steps} steps");
+    }
+}
+
+#[test]
 fn rings_of_every_order_and_layout() {
     for order in 0..=4 {
         let mut world = World::new([5]);

@@ -218,6 +218,23 @@ fn rule_10_rings_and_claim_go_before_6() {
 }
 
 #[test]
+fn rule_10_holds_when_the_toolstacks_5_meets_a_5_that_stands_already() {
+    for steps in 0..60 {
+        let mut world = World::new([5]);
+        world.connected(DISK);
+        world.frontend(DISK, 5);
+        world.run();
+        world.frontend(DISK, 6);
+        for _ in 0..steps {
+            world.step();
+        }
+        world.remove(DISK, Force::Off);
+        world.pass(1_200);
+        assert_eq!(world.outcome(DISK), Some(Outcome::Removed), "after {steps} steps");
+    }
+}
+
+#[test]
 fn dom0_is_a_guest_like_any_other_as_pygrub_uses_it() {
     let mut world = World::new([0, 5]);
     for mode in ["r", "w"] {

@@ -127,6 +127,24 @@ fn a_directory_made_anew_before_we_looked_is_a_new_device() {
 }
 
 #[test]
+fn a_directory_made_anew_while_the_old_one_is_forgotten_is_a_new_device() {
+    for steps in 0..60 {
+        let mut world = World::new([5]);
+        world.chunk = 4096;
+        world.connected(DISK);
+        let path = world.toolstack.path(DISK, "");
+        world.store.clean_up(&path);
+        for _ in 0..steps {
+            world.step();
+        }
+        world.attach_as(DISK, "disk1", "w");
+        world.run();
+        assert_eq!(world.own(DISK), "2", "after {steps} steps");
+        assert_eq!(world.glue.held[&DISK], Held::Volume("disk1".into()), "after {steps} steps");
+    }
+}
+
+#[test]
 fn a_directory_made_anew_between_open_and_init_wait_is_not_offered_the_old_volume() {
     for steps in 0..80 {
         let mut world = World::new([5]);

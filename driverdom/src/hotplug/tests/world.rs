@@ -114,6 +114,8 @@ pub(super) struct World {
     pub(super) toolstack: Toolstack,
     pub(super) glue: Glue,
     pub(super) now: Nanos,
+    /// Bytes that come from xenstored at once.
+    pub(super) chunk: usize,
     /// A guest that rewrites its state whenever it may.
     pub(super) rewriting: Option<(Frontend, u32)>,
 }
@@ -138,6 +140,7 @@ impl World {
             toolstack: Toolstack::new(DRIVER_DOMAIN),
             glue: Glue::default(),
             now: Nanos::from_millis(1_000),
+            chunk: 77,
             rewriting: None,
         }
     }
@@ -166,7 +169,7 @@ impl World {
         self.connection.serve(&mut self.store);
         happened |= self.connection.served != before;
         self.check_effects();
-        let bytes = self.connection.send(77);
+        let bytes = self.connection.send(self.chunk);
         happened |= !bytes.is_empty();
         let mut rest = &bytes[..];
         while !rest.is_empty() {
