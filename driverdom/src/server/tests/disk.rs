@@ -1,0 +1,288 @@
+//! A passed-through disk: completes out of order, late, wrongly or never, and interrupts only when it was asked to, like a
+//! virtio disk. It checks what it is given: tags, limits, blocks, bounds, and that memory is mapped when it reaches for it.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use blkback_core::disk::{Command, Disk, DmaSegment, Geometry, Limits, Outcome, Tag};
+use xen_proto::Nanos;
+
+use super::image;
+use super::rng::Rng;
+use super::xen::Xen;
+use crate::drivers::pci::Address;
+use crate::server::platform::OwnedDisk;
+
+const NEVER: Nanos = Nanos(u64::MAX);
+
+/// The virtual clock that a disk looks at.
+pub(super) type Clock = Rc<Cell<Nanos>>;
+
+/// The disk; a clone is another handle on the same one.
+#[derive(Clone)]
+pub(super) struct FakeDisk {
+    address: Address,
+    xen: Xen,
+    clock: Clock,
+    inner: Rc<RefCell<Inner>>,
+}
+
+/// What is in it, and how it behaves.
+pub(super) struct Inner {
+    pub(super) geometry: Geometry,
+    pub(super) content: Vec<u8>,
+    pub(super) latency: Latency,
+    /// A command fails once in so many times.
+    pub(super) fault: Option<u64>,
+    /// Something was written since the last flush.
+    pub(super) dirty: bool,
+    pub(super) power: Power,
+    queued: Vec<Job>,
+    active: Vec<Job>,
+    /// Completed without the device's doing, so without an interrupt.
+    at_once: VecDeque<(Tag, Outcome)>,
+    /// It was asked for completions and had none, so it interrupts for the next.
+    interrupts: bool,
+    rng: Rng,
+    buffer: Vec<u8>,
+}
+
+/// How long a command takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Latency {
+    /// At most so long, and not always the same.
+    UpTo(Nanos),
+    /// So long.
+    Fixed(Nanos),
+    /// Until it is something else.
+    Stuck,
+}
+
+/// Whether it reaches memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Power {
+    /// Nobody has started it.
+    Off,
+    /// It was started.
+    Running,
+    /// It was reset: all commands fail.
+    Stopped,
+}
+
+struct Job {
+    tag: Tag,
+    command: Command,
+    segments: Vec<DmaSegment>,
+    done_at: Nanos,
+}
+
+impl FakeDisk {
+    /// A disk with these partitions (name and sectors), all zero but for the table.
+    pub(super) fn new(slot: u8, partitions: &[(&str, u64)], xen: &Xen, clock: &Clock) -> Self {
+        let content = image::with_partitions(partitions);
+        let geometry = Geometry {
+            sectors: (content.len() / 512) as u64,
+            logical_block: 512,
+            physical_block: 4096,
+            writable: true,
+            write_cache: true,
+        };
+        let inner = Inner {
+            geometry,
+            content,
+            latency: Latency::UpTo(Nanos(0)),
+            fault: None,
+            dirty: false,
+            power: Power::Off,
+            queued: Vec::new(),
+            active: Vec::new(),
+            at_once: VecDeque::new(),
+            interrupts: true,
+            rng: Rng::new(slot.into()),
+            buffer: Vec::new(),
+        };
+        let address = Address { segment: 0, bus: 0, slot, function: 0 };
+        Self { address, xen: xen.clone(), clock: clock.clone(), inner: Rc::new(RefCell::new(inner)) }
+    }
+
+    pub(super) fn inner(&self) -> RefMut<'_, Inner> {
+        self.inner.borrow_mut()
+    }
+
+    /// Sets how long commands take, also those under way.
+    pub(super) fn set_latency(&self, latency: Latency) {
+        let mut inner = self.inner();
+        inner.latency = latency;
+        let now = self.clock.get();
+        for at in 0..inner.active.len() {
+            inner.active[at].done_at = inner.done_at(now);
+        }
+    }
+
+    /// The driver starts it.
+    pub(super) fn start(&self) {
+        let mut inner = self.inner();
+        assert!(inner.active.is_empty() && inner.power != Power::Running, "a disk is started once");
+        inner.power = Power::Running;
+    }
+
+    /// The driver resets it.
+    pub(super) fn stop(&self) {
+        let inner = &mut *self.inner();
+        inner.power = Power::Stopped;
+        let lost = inner.queued.drain(..).chain(inner.active.drain(..));
+        inner.at_once.extend(lost.map(|job| (job.tag, Outcome::Failed)));
+    }
+
+    /// Commands that the device has not completed.
+    pub(super) fn under_way(&self) -> usize {
+        let inner = self.inner();
+        inner.queued.len() + inner.active.len()
+    }
+
+    /// Runs of memory that the device may reach for, each in a page of its own.
+    pub(super) fn segments(&self) -> usize {
+        let inner = self.inner();
+        inner.queued.iter().chain(&inner.active).map(|job| job.segments.len()).sum()
+    }
+
+    /// Whether it interrupts now.
+    pub(super) fn interrupts(&self) -> bool {
+        let inner = self.inner();
+        inner.interrupts && inner.active.iter().any(|job| job.done_at <= self.clock.get())
+    }
+
+    /// When it is next done with a command.
+    pub(super) fn next_done(&self) -> Option<Nanos> {
+        self.inner().active.iter().map(|job| job.done_at).filter(|at| *at > self.clock.get() && *at < NEVER).min()
+    }
+}
+
+impl Inner {
+    fn done_at(&mut self, now: Nanos) -> Nanos {
+        match self.latency {
+            Latency::UpTo(most) => now + Nanos(self.rng.below(most.0 + 1)),
+            Latency::Fixed(span) => now + span,
+            Latency::Stuck => NEVER,
+        }
+    }
+
+    fn check(&self, job: &Job, limits: Limits) {
+        assert!(usize::from(job.tag.0) < limits.depth, "{:?} is beyond the depth", job.tag);
+        let given = self.queued.iter().chain(&self.active).map(|job| job.tag);
+        let known = given.chain(self.at_once.iter().map(|(tag, _)| *tag)).any(|tag| tag == job.tag);
+        assert!(!known, "a tag is used twice");
+        let bytes: u64 = job.segments.iter().map(|segment| u64::from(segment.len)).sum();
+        let first = match job.command {
+            Command::Flush => return assert!(job.segments.is_empty()),
+            Command::Read(first) | Command::Write(first) => first,
+        };
+        assert!((1..=limits.segments).contains(&job.segments.len()));
+        assert!(bytes > 0 && bytes.is_multiple_of(512), "whole blocks: {:?}", job.command);
+        assert!(first + bytes / 512 <= self.geometry.sectors, "beyond the disk");
+    }
+
+    fn run(&mut self, job: &Job, xen: &Xen) -> Outcome {
+        // Even a command that will fail reaches for all of its memory.
+        job.segments.iter().for_each(|segment| xen.check_reachable(segment.addr, segment.len));
+        if self.fault.is_some_and(|one_in| self.rng.one_in(one_in)) {
+            return Outcome::Failed;
+        }
+        match job.command {
+            Command::Flush => self.dirty = false,
+            Command::Read(first) => self.transfer(first, job, |segment, bytes| xen.dma_write(segment.addr, bytes)),
+            Command::Write(first) => {
+                self.dirty = true;
+                self.transfer(first, job, |segment, bytes| xen.dma_read(segment.addr, bytes));
+            }
+        }
+        Outcome::Done
+    }
+
+    fn transfer(&mut self, first: u64, job: &Job, each: impl Fn(&DmaSegment, &mut [u8])) {
+        let mut at = usize::try_from(first).expect("it is on the disk") * 512;
+        for segment in &job.segments {
+            let len = segment.len as usize;
+            each(segment, &mut self.content[at..at + len]);
+            at += len;
+        }
+    }
+}
+
+impl Disk for FakeDisk {
+    fn geometry(&self) -> Geometry {
+        self.inner().geometry
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { segments: 256, depth: 128 }
+    }
+
+    fn submit(&mut self, tag: Tag, command: Command, segments: &[DmaSegment]) {
+        let job = Job { tag, command, segments: segments.to_vec(), done_at: NEVER };
+        segments.iter().for_each(|segment| self.xen.check_reachable(segment.addr, segment.len));
+        let limits = self.limits();
+        let mut inner = self.inner();
+        inner.check(&job, limits);
+        match inner.power {
+            Power::Off => panic!("nobody has started this disk"),
+            Power::Stopped => inner.at_once.push_back((tag, Outcome::Failed)),
+            Power::Running if command == Command::Flush && !inner.geometry.write_cache => {
+                inner.at_once.push_back((tag, Outcome::Done));
+            }
+            Power::Running => inner.queued.push(job),
+        }
+    }
+
+    fn kick(&mut self) {
+        let now = self.clock.get();
+        let inner = &mut *self.inner();
+        for mut job in std::mem::take(&mut inner.queued) {
+            job.done_at = inner.done_at(now);
+            inner.active.push(job);
+        }
+    }
+
+    fn complete(&mut self) -> Option<(Tag, Outcome)> {
+        let inner = &mut *self.inner.borrow_mut();
+        if let Some(at_once) = inner.at_once.pop_front() {
+            return Some(at_once);
+        }
+        let now = self.clock.get();
+        let done: Vec<usize> = (0..inner.active.len()).filter(|at| inner.active[*at].done_at <= now).collect();
+        inner.interrupts = done.is_empty();
+        if done.is_empty() {
+            return None;
+        }
+        let job = inner.active.swap_remove(done[inner.rng.index(done.len())]);
+        let outcome = inner.run(&job, &self.xen);
+        Some((job.tag, outcome))
+    }
+}
+
+impl OwnedDisk for FakeDisk {
+    fn address(&self) -> Address {
+        self.address
+    }
+
+    fn start_reading(&mut self, sector: u64, bytes: usize) {
+        let now = self.clock.get();
+        let inner = &mut *self.inner();
+        assert!(inner.active.is_empty() && inner.at_once.is_empty(), "it is the only command");
+        assert!(bytes <= 4096 && bytes.is_multiple_of(512));
+        let at = usize::try_from(sector).expect("it is on the disk") * 512;
+        inner.buffer = inner.content[at..at + bytes].to_vec();
+        match inner.power {
+            Power::Running => {
+                let done_at = inner.done_at(now);
+                inner.active.push(Job { tag: Tag(0), command: Command::Read(sector), segments: Vec::new(), done_at });
+            }
+            _ => inner.at_once.push_back((Tag(0), Outcome::Failed)),
+        }
+    }
+
+    fn bytes_read(&self, into: &mut [u8]) {
+        into.copy_from_slice(&self.inner().buffer);
+    }
+}
