@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 it held, 1 it did not hold, 2 it could not be run (and the last line says what is missing).
 
+mod bench;
 mod build;
 mod demo;
 mod dist;
@@ -40,6 +41,7 @@ enum Command {
     Image(image::Arguments),
     Build(build::Arguments),
     Demo(demo::Arguments),
+    Bench(bench::Arguments),
     Test(test::Arguments),
     Shell(shell::Arguments),
     ElfCheck(elf_check::Arguments),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Image(arguments) => image::run(&project, &arguments),
         Command::Build(arguments) => build::run(&project, &arguments),
         Command::Demo(arguments) => demo::run(&project, &arguments),
+        Command::Bench(arguments) => bench::run(&project, &arguments),
         Command::Test(arguments) => test::run(&project, &arguments),
         Command::Shell(arguments) => shell::run(&project, &arguments),
         Command::ElfCheck(arguments) => elf_check::run(&project, &arguments),
