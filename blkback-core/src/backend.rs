@@ -4,6 +4,7 @@ mod turn;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::ops::Add;
 
 use xen_proto::blkif::Abi;
 use xen_proto::platform::{DeviceMapping, Events, Grants, PageBytes, Pages, SharedRing};
@@ -15,7 +16,7 @@ use crate::lane::{Finished, Lane};
 use crate::ram::Copier;
 use crate::request::Bounds;
 use crate::stats::Stats;
-use crate::vbd::{Intake, Table, VbdIndex};
+use crate::vbd::{Intake, Load, Table, VbdIndex};
 use crate::volume::{Extent, Mode, Volume};
 
 /// A vbd: one virtual disk of one guest.
@@ -110,7 +111,7 @@ pub struct Backend<R> {
     reports: VecDeque<Report<R>>,
     batch: Batch,
     copier: Copier,
-    /// Requests that are over, and mappings to be ended: empty between the steps of a turn.
+    /// Requests that are over, and mappings to be ended: both are empty between the steps of a turn.
     finished: Vec<Finished>,
     mappings: Vec<DeviceMapping>,
 }
@@ -126,7 +127,7 @@ impl<R: SharedRing> Backend<R> {
             batch: Batch::new(pages)?,
             copier: Copier::new(),
             finished: Vec::new(),
-            mappings: Vec::with_capacity(BATCH_SEGMENTS),
+            mappings: Vec::new(),
         })
     }
 
@@ -137,8 +138,9 @@ impl<R: SharedRing> Backend<R> {
     pub fn add_disk(&mut self, geometry: Geometry, limits: Limits, capacity: Capacity) -> DiskId {
         let id = u16::try_from(self.lanes.len()).expect("fewer disks than PCI functions");
         self.lanes.push(Lane::new(geometry, limits, capacity));
-        self.finished.reserve(capacity.requests);
-        self.mappings.reserve(capacity.segments);
+        let all: Load = self.lanes.iter().map(Lane::capacity).fold(Load::default(), Load::add);
+        self.finished.reserve(all.requests);
+        self.mappings.reserve(all.segments.max(BATCH_SEGMENTS));
         DiskId(id)
     }
 
@@ -213,9 +215,10 @@ impl<R: SharedRing> Backend<R> {
         self.complete(platform);
         self.serve_disks(platform);
         self.serve_ram(platform);
-        self.end_mappings(platform.grants);
+        // What was just given to a disk may be over at once, of which nobody would tell us.
+        self.complete(platform);
         self.vbds.publish(platform.events, &mut self.reports);
-        let disks = self.lanes.iter().any(|lane| lane.may_take() && !lane.queue.is_empty());
+        let disks = self.lanes.iter().any(|lane| !lane.quiet || (lane.may_take() && !lane.queue.is_empty()));
         if disks || !self.ram_queue.is_empty() { Progress::More } else { Progress::Sleep }
     }
 

@@ -24,18 +24,12 @@ pub enum ClaimError {
 /// All claims.
 #[derive(Debug, Default)]
 pub struct Claims {
-    held: BTreeMap<VbdId, Claim>,
+    held: BTreeMap<VbdId, Extent>,
     /// Pieces by disk and first sector.
     pieces: BTreeMap<(DiskId, u64), Piece>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Claim {
-    extent: Extent,
-    phase: Phase,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Phase {
     Live,
     Draining,
@@ -71,26 +65,23 @@ impl Claims {
         for piece in self.pieces_in(extent) {
             piece.live.insert(holder);
         }
-        self.held.insert(holder, Claim { extent, phase: Phase::Live });
+        self.held.insert(holder, extent);
         Ok(())
     }
 
     /// The vbd is told to disconnect: from now on its claim is one that will go away. Nothing if it holds none.
     pub fn drain(&mut self, holder: VbdId) {
-        let Some(claim) = self.held.get_mut(&holder) else {
-            return;
-        };
-        claim.phase = Phase::Draining;
-        let extent = claim.extent;
-        for piece in self.pieces_in(extent) {
-            piece.live.remove(&holder);
-            piece.draining.insert(holder);
-        }
+        self.enter(holder, Phase::Draining);
+    }
+
+    /// The vbd has connected again: its claim stays after all. Nothing if it holds none.
+    pub fn keep(&mut self, holder: VbdId) {
+        self.enter(holder, Phase::Live);
     }
 
     /// The vbd is done with its volume. Nothing if it holds none.
     pub fn release(&mut self, holder: VbdId) {
-        let Some(Claim { extent, .. }) = self.held.remove(&holder) else {
+        let Some(extent) = self.held.remove(&holder) else {
             return;
         };
         for piece in self.pieces_in(extent) {
@@ -99,6 +90,20 @@ impl Claims {
         }
         let range = (extent.disk, extent.start)..(extent.disk, end(extent));
         self.pieces.extract_if(range, |_, piece| piece.is_free()).for_each(drop);
+    }
+
+    fn enter(&mut self, holder: VbdId, phase: Phase) {
+        let Some(extent) = self.held.get(&holder).copied() else {
+            return;
+        };
+        for piece in self.pieces_in(extent) {
+            let (from, to) = match phase {
+                Phase::Live => (&mut piece.draining, &mut piece.live),
+                Phase::Draining => (&mut piece.live, &mut piece.draining),
+            };
+            from.remove(&holder);
+            to.insert(holder);
+        }
     }
 
     /// Looks at every piece that overlaps: a live holder matters more than one that goes away.

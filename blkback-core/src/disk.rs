@@ -88,6 +88,6 @@ pub trait Disk {
     /// Tells the device of what was queued, once for many.
     fn kick(&mut self);
     /// The next completed command, if any. Only after `None` does the disk announce the next one by its interrupt: who sleeps
-    /// has asked until `None`.
+    /// has asked until `None`, after whatever was given to it last: a disk that has failed completes that at once, and silently.
     fn complete(&mut self) -> Option<(Tag, Outcome)>;
 }

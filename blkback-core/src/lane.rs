@@ -34,6 +34,8 @@ pub(crate) struct Lane {
     pub(crate) busy: usize,
     /// The vbd at the head of the queue has a request that does not fit until another is over.
     pub(crate) full: bool,
+    /// The disk had nothing completed when it was last asked and was given nothing since, so it will call.
+    pub(crate) quiet: bool,
 }
 
 /// Tags of commands, and the request of each that is at the disk.
@@ -83,7 +85,13 @@ impl Lane {
             queue: VecDeque::new(),
             busy: 0,
             full: false,
+            quiet: false,
         }
+    }
+
+    /// What it can have under way.
+    pub(crate) fn capacity(&self) -> Load {
+        self.capacity
     }
 
     /// Whether its vbds may take requests now: the disk has taken all that was taken before.
@@ -133,6 +141,7 @@ impl Lane {
             submitted += 1;
         }
         if submitted > 0 {
+            self.quiet = false;
             disk.kick();
         }
     }
@@ -145,8 +154,10 @@ impl Lane {
         finished: &mut Vec<Finished>,
         mappings: &mut Vec<DeviceMapping>,
     ) {
-        for _ in 0..self.limits.depth {
+        // Once more than there can be: the disk announces the next completion only after it has said that there is none.
+        for _ in 0..=self.limits.depth {
             let Some((tag, outcome)) = disk.complete() else {
+                self.quiet = true;
                 break;
             };
             let at = self.tags.give(tag);

@@ -63,6 +63,7 @@ impl<R: SharedRing> Backend<R> {
                     break;
                 };
                 let end = self.take_for_disk(id, index, platform.grants, platform.memory);
+                self.end_mappings(platform.grants);
                 self.lane_mut(id).submit(disk);
                 self.visited(index, end);
             }

@@ -74,6 +74,7 @@ fn a_live_holder_is_named_before_one_that_drains() {
 enum Step {
     Claim(u32, Extent, Mode),
     Drain(u32),
+    Keep(u32),
     Release(u32),
 }
 
@@ -81,7 +82,7 @@ fn step() -> impl Strategy<Value = Step> {
     let mode = prop_oneof![3 => Just(ReadOnly), 1 => Just(ReadWrite)];
     let claim = (0..8_u32, 0..2_u16, 0..20_u64, 1..8_u64, mode)
         .prop_map(|(who, disk, start, sectors, mode)| Step::Claim(who, extent(disk, start, start + sectors), mode));
-    prop_oneof![3 => claim, 1 => (0..8_u32).prop_map(Step::Drain), 2 => (0..8_u32).prop_map(Step::Release)]
+    prop_oneof![3 => claim, 2 => (0..8_u32).prop_map(Step::Drain), 1 => (0..8_u32).prop_map(Step::Keep), 2 => (0..8_u32).prop_map(Step::Release)]
 }
 
 /// Who holds what, and whether they drain.
@@ -120,6 +121,12 @@ proptest! {
                     claims.drain(vbd(who));
                     if let Some(claim) = model.0.get_mut(&who) {
                         claim.2 = true;
+                    }
+                }
+                Step::Keep(who) => {
+                    claims.keep(vbd(who));
+                    if let Some(claim) = model.0.get_mut(&who) {
+                        claim.2 = false;
                     }
                 }
                 Step::Release(who) => {

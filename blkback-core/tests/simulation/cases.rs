@@ -52,7 +52,7 @@ impl Bench {
         let mut disk = FakeDisk::new(&world, geometry, limits, 1);
         disk.flushes = flushes;
         world.grant(ID.domain, GOOD, [0; PAGE_SIZE], Access::ReadWrite);
-        let front = FrontRing::create(Ring::new(1), Abi::X86_64.slot_bytes());
+        let front = FrontRing::create(Ring::new(&world, ID.domain, 1), Abi::X86_64.slot_bytes());
         let volume = Volume::Disk(Extent { disk: DiskId(0), start: START, sectors: 4000 });
         let ring = front.shared().clone();
         backend.connect(Connection { id: ID, ring, port: PORT, abi: Abi::X86_64, volume, mode });

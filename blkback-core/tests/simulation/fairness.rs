@@ -74,7 +74,7 @@ fn run(wishes: &[Wish]) -> Vec<(u64, u64)> {
     for (n, wish) in (0..).zip(wishes) {
         let (id, port) = (VbdId { domain: DomId(n), device: 0 }, Port(n.into()));
         world.grant(id.domain, GrantRef(8), [0; PAGE_SIZE], Access::ReadWrite);
-        let front = FrontRing::create(Ring::new(16), Abi::X86_64.slot_bytes());
+        let front = FrontRing::create(Ring::new(&world, id.domain, 16), Abi::X86_64.slot_bytes());
         let volume = Volume::Disk(Extent { disk: DiskId(0), start: 0, sectors: 1000 });
         let ring = front.shared().clone();
         backend.connect(Connection { id, ring, port, abi: Abi::X86_64, volume, mode: Mode::ReadOnly });

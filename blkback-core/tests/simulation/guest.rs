@@ -78,7 +78,7 @@ impl Guest {
         let sectors = usize::try_from(character.sectors).unwrap();
         let mut rng = Rng::new(seed);
         Self {
-            front: Self::ring(&character, &mut rng),
+            front: Self::ring(world, &character, &mut rng),
             character,
             world: world.clone(),
             rng,
@@ -92,9 +92,13 @@ impl Guest {
     }
 
     /// A fresh ring, whose indices often are about to wrap.
-    fn ring(character: &Character, rng: &mut Rng) -> FrontRing<Ring> {
+    fn ring(world: &World, character: &Character, rng: &mut Rng) -> FrontRing<Ring> {
         let start = u32::try_from(rng.below(200)).unwrap().wrapping_sub(100);
-        FrontRing::create_at(Ring::new(character.ring_pages), character.abi.slot_bytes(), start)
+        FrontRing::create_at(
+            Ring::new(world, character.id.domain, character.ring_pages),
+            character.abi.slot_bytes(),
+            start,
+        )
     }
 
     pub(crate) fn connection(&self, volume: Volume) -> Connection<Ring> {
@@ -108,7 +112,7 @@ impl Guest {
         for operation in std::mem::take(&mut self.under_way).into_values() {
             self.revoke(&operation);
         }
-        self.front = Self::ring(&self.character, &mut self.rng);
+        self.front = Self::ring(&self.world, &self.character, &mut self.rng);
         self.leaving = false;
     }
 

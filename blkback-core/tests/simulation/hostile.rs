@@ -44,7 +44,7 @@ impl Hostile {
             let access = if gref % 3 == 0 { Access::ReadOnly } else { Access::ReadWrite };
             world.grant(id.domain, GrantRef(gref), page, access);
         }
-        let front = FrontRing::create(Ring::new(1), abi.slot_bytes());
+        let front = FrontRing::create(Ring::new(world, id.domain, 1), abi.slot_bytes());
         let (owed, next_id) = (BTreeMap::new(), 1);
         Self { id, port, abi, rng, front, owed, next_id, answered: 0, refused: 0, broke_its_ring: false }
     }

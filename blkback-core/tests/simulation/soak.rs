@@ -37,7 +37,7 @@ struct Soak {
 /// A vbd's volume.
 const SECTORS: u64 = 2000;
 /// Steps of one run; a guest acts in each.
-const STEPS: usize = 2000;
+const STEPS: usize = 1500;
 
 fn geometry(logical_block: u32) -> Geometry {
     Geometry { sectors: 16_000, logical_block, physical_block: 4096, writable: true, write_cache: true }
@@ -175,7 +175,7 @@ impl Soak {
             self.guests[at].issue(&mut self.backend);
         }
         let at = self.rng.index(self.hostile.len());
-        if self.rng.one_in(400) {
+        if self.rng.one_in(150) {
             self.hostile[at].break_ring(&mut self.backend);
         } else {
             self.hostile[at].issue(&mut self.backend);
@@ -228,8 +228,9 @@ impl Soak {
         let answered: u64 = self.guests.iter().map(|guest| guest.answered).sum();
         let refused: u64 = self.hostile.iter().map(|hostile| hostile.refused).sum();
         let served = self.hostile.iter().map(|hostile| hostile.answered).sum::<u64>() - refused;
-        assert!(answered > 2000 && refused > 200 && served > 50, "{answered} {refused} {served}");
-        assert!(written > 500 && self.reconnects > 2 && self.broken > 2);
+        assert!(answered > 1500 && refused > 200 && served > 50, "{answered} {refused} {served}");
+        assert!(written > 500, "{written}");
+        assert!(self.reconnects > 0 && self.broken > 0, "{} {}", self.reconnects, self.broken);
     }
 }
 

@@ -10,6 +10,7 @@ use xen_proto::platform::{
     Access, CopyDirection, DeviceMap, DeviceMapping, EventError, Events, GNTST_BAD_GNTREF, GNTST_NO_DEVICE_SPACE,
     GrantCopy, GrantStatus, Grants, PageBytes, Pages, SharedRing,
 };
+use xen_proto::ring::RSP_PROD;
 use xen_proto::{DomId, GrantRef, MachineAddr, Mfn, Port};
 
 use crate::rng::Rng;
@@ -31,6 +32,8 @@ struct State {
     next_handle: u32,
     /// How often each page is mapped, if it is.
     pins: BTreeMap<(DomId, GrantRef), usize>,
+    /// Each guest's pages that were mapped when answers to it were last published: it can take pages back at that moment.
+    pinned_at_publish: BTreeMap<DomId, BTreeSet<GrantRef>>,
     /// Ports with an event that nobody has looked at.
     events: BTreeSet<Port>,
     rng: Rng,
@@ -47,6 +50,7 @@ impl World {
             mapped: BTreeMap::new(),
             next_handle: 1,
             pins: BTreeMap::new(),
+            pinned_at_publish: BTreeMap::new(),
             events: BTreeSet::new(),
             rng: Rng::new(seed),
             map_fault: None,
@@ -67,12 +71,19 @@ impl World {
     pub(crate) fn revoke(&self, domain: DomId, gref: GrantRef) -> Page {
         let mut state = self.0.borrow_mut();
         let key = (domain, gref);
-        assert!(!state.pins.contains_key(&key), "a page was answered for and is still mapped");
+        let pinned = state.pinned_at_publish.get(&domain).is_some_and(|pinned| pinned.contains(&gref));
+        assert!(!pinned && !state.pins.contains_key(&key), "a page was answered for and is still mapped");
         state.granted.remove(&key).expect("the guest granted it").0
     }
 
     pub(crate) fn mappings(&self) -> usize {
         self.0.borrow().mapped.len()
+    }
+
+    fn published(&self, domain: DomId) {
+        let mut state = self.0.borrow_mut();
+        let pinned = state.pins.keys().filter(|(owner, _)| *owner == domain).map(|(_, gref)| *gref).collect();
+        state.pinned_at_publish.insert(domain, pinned);
     }
 
     /// Whether there is an event on a frontend's port; it is consumed.
@@ -220,19 +231,24 @@ impl PageBytes for World {
     }
 }
 
-/// A ring in memory that both sides see.
-#[derive(Clone, Debug)]
-pub(crate) struct Ring(Rc<RefCell<Vec<u8>>>);
+/// A guest's ring in memory that both sides see.
+#[derive(Clone)]
+pub(crate) struct Ring {
+    bytes: Rc<RefCell<Vec<u8>>>,
+    world: World,
+    domain: DomId,
+}
 
 impl Ring {
-    pub(crate) fn new(pages: usize) -> Self {
-        Self(Rc::new(RefCell::new(vec![0; pages * PAGE_SIZE])))
+    pub(crate) fn new(world: &World, domain: DomId, pages: usize) -> Self {
+        let bytes = Rc::new(RefCell::new(vec![0; pages * PAGE_SIZE]));
+        Self { bytes, world: world.clone(), domain }
     }
 }
 
 impl SharedRing for Ring {
     fn len(&self) -> usize {
-        self.0.borrow().len()
+        self.bytes.borrow().len()
     }
     fn load(&self, offset: usize) -> u32 {
         let mut word = [0; 4];
@@ -241,12 +257,15 @@ impl SharedRing for Ring {
     }
     fn store(&self, offset: usize, value: u32) {
         self.write(offset, &value.to_le_bytes());
+        if offset == RSP_PROD {
+            self.world.published(self.domain);
+        }
     }
     fn fence(&self) {}
     fn read(&self, offset: usize, into: &mut [u8]) {
-        into.copy_from_slice(&self.0.borrow()[offset..][..into.len()]);
+        into.copy_from_slice(&self.bytes.borrow()[offset..][..into.len()]);
     }
     fn write(&self, offset: usize, from: &[u8]) {
-        self.0.borrow_mut()[offset..][..from.len()].copy_from_slice(from);
+        self.bytes.borrow_mut()[offset..][..from.len()].copy_from_slice(from);
     }
 }
