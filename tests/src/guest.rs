@@ -98,14 +98,20 @@ impl<'a> LinuxGuest<'a> {
         Ok(guest)
     }
 
+    /// A guest that somebody else created.
+    #[must_use]
+    pub fn of(dom0: &'a Dom0, name: &str) -> Self {
+        Self { dom0, name: name.to_owned() }
+    }
+
     /// Waits until the guest has come up for the `nth` time since its console's log was begun: 2 after a reboot.
     ///
     /// # Errors
-    /// When it has not within two minutes, with the end of its console.
+    /// When it has not within five minutes, with the end of its console.
     pub fn wait_up(&self, nth: u32) -> anyhow::Result<()> {
         let log = console_log(&self.name);
         self.dom0
-            .wait_until(&format!("[ $(grep -ac '^@@up' {log}) -ge {nth} ] || {{ tail -n 5 {log}; false; }}"), 120)?;
+            .wait_until(&format!("[ $(grep -ac '^@@up' {log}) -ge {nth} ] || {{ tail -n 5 {log}; false; }}"), 300)?;
         Ok(())
     }
 
