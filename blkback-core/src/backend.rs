@@ -227,6 +227,14 @@ impl<R: SharedRing> Backend<R> {
         self.reports.pop_front()
     }
 
+    /// Whether no request is under way on a disk.
+    ///
+    /// # Panics
+    /// If there is no such disk.
+    pub fn is_idle(&self, disk: DiskId) -> bool {
+        self.lane(disk).is_idle()
+    }
+
     /// What a vbd has done, `None` if it is unknown.
     pub fn stats(&self, id: VbdId) -> Option<Stats> {
         Some(self.vbds.get(self.vbds.find(id)?).stats())

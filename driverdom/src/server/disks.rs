@@ -1,10 +1,11 @@
 //! The passed-through disks: found, scanned, served, flushed at the end.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use blkback_core::Backend;
 use blkback_core::backend::Capacity;
-use blkback_core::disk::{Command, Tag};
+use blkback_core::disk::{Command, DiskId, Tag};
 use xen_proto::platform::SharedRing;
 
 use super::platform::{OwnedDisk, Platform};
@@ -20,13 +21,15 @@ const CAPACITY: Capacity = Capacity { requests: 128, segments: 8192 };
 pub(super) struct Disks<D> {
     scanning: Vec<Scan<D>>,
     served: Vec<D>,
+    /// Numbers of disks in [`Self::served`] that were stopped: they keep their place, and fail all commands.
+    stopped: BTreeSet<usize>,
     /// Disks whose last flush has not completed.
     flushing: Vec<usize>,
 }
 
 impl<D> Default for Disks<D> {
     fn default() -> Self {
-        Self { scanning: Vec::new(), served: Vec::new(), flushing: Vec::new() }
+        Self { scanning: Vec::new(), served: Vec::new(), stopped: BTreeSet::new(), flushing: Vec::new() }
     }
 }
 
@@ -40,15 +43,36 @@ impl<D: OwnedDisk> Disks<D> {
     }
 
     /// Takes a device out of service.
-    pub(super) fn detach<P: Platform<Disk = D>>(&mut self, address: Address, platform: &mut P) {
-        for disk in self.all().filter(|disk| disk.address() == address) {
-            log::warn!("PCI device {address} is taken away: what guests ask of its volumes fails from now on");
-            platform.stop_disk(disk);
+    pub(super) fn detach<P: Platform<Disk = D>>(&mut self, address: Address, volumes: &mut Volumes, platform: &mut P) {
+        if let Some(at) = self.scanning.iter().position(|scan| scan.disk.address() == address) {
+            platform.stop_disk(&mut self.scanning.remove(at).disk);
+        }
+        let Some((number, _)) = self.running().find(|(_, disk)| disk.address() == address) else { return };
+        log::warn!("disk{number} ({address}) is taken away: what guests ask of its volumes fails from now on");
+        self.reset(number, platform);
+        volumes.remove_disk(number);
+    }
+
+    fn reset<P: Platform<Disk = D>>(&mut self, number: usize, platform: &mut P) {
+        if self.stopped.insert(number) {
+            platform.stop_disk(&mut self.served[number]);
         }
     }
 
-    fn all(&mut self) -> impl Iterator<Item = &mut D> {
-        self.scanning.iter_mut().map(|scan| &mut scan.disk).chain(&mut self.served)
+    /// Resets the disks that have something under way, be it a guest's or the last flush.
+    pub(super) fn reset_busy<P: Platform<Disk = D>, R: SharedRing>(&mut self, backend: &Backend<R>, platform: &mut P) {
+        for (number, id) in (0..self.served.len()).zip((0..).map(DiskId)) {
+            if !backend.is_idle(id) || self.flushing.contains(&number) {
+                log::error!("disk{number} does not answer: it is reset, and what is under way fails");
+                self.reset(number, platform);
+            }
+        }
+    }
+
+    /// The disks in service that were not stopped, with their numbers.
+    fn running(&mut self) -> impl Iterator<Item = (usize, &mut D)> {
+        let stopped = &self.stopped;
+        self.served.iter_mut().enumerate().filter(|(number, _)| !stopped.contains(number))
     }
 
     /// Whether partition tables are being read.
@@ -75,11 +99,12 @@ impl<D: OwnedDisk> Disks<D> {
 
     /// Flushes all disks, which have nothing under way.
     pub(super) fn start_flush(&mut self) {
-        self.flushing = (0..self.served.len()).collect();
-        for disk in &mut self.served {
+        let flush = |(number, disk): (usize, &mut D)| {
             disk.submit(Tag(0), Command::Flush, &[]);
             disk.kick();
-        }
+            number
+        };
+        self.flushing = self.running().map(flush).collect();
     }
 
     /// Whether all flushes have completed, well or not.
@@ -95,8 +120,9 @@ impl<D: OwnedDisk> Disks<D> {
         self.flushing.is_empty()
     }
 
-    /// Resets all disks.
+    /// Resets all disks that run.
     pub(super) fn stop<P: Platform<Disk = D>>(&mut self, platform: &mut P) {
-        self.all().for_each(|disk| platform.stop_disk(disk));
+        (0..self.served.len()).for_each(|number| self.reset(number, platform));
+        self.scanning.drain(..).for_each(|mut scan| platform.stop_disk(&mut scan.disk));
     }
 }

@@ -31,6 +31,10 @@ const STORE_BYTES: usize = 1024;
 /// Actions of hotplug that a turn carries out at most.
 const ACTIONS: usize = 64;
 
+/// How long a shutdown waits for guests' requests, and then for disks' last flushes. A disk that has not answered by then is
+/// reset as it is, lest it reach for memory that is no longer ours when the toolstack loses patience and destroys us.
+pub const DISK_PATIENCE: Nanos = Nanos::from_millis(30_000);
+
 /// What is to be done after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -60,6 +64,8 @@ enum Stage {
 /// The whole driver domain but its machine.
 pub struct Server<P: Platform> {
     stage: Stage,
+    /// During a shutdown: when disks that do not answer are reset.
+    reset_at: Option<Nanos>,
     client: Client,
     pci: Handshake,
     /// From [`Stage::Serving`] on: the ready node is its business, so it begins when the volumes are known.
@@ -85,6 +91,7 @@ impl<P: Platform> Server<P> {
     pub fn new(platform: &mut P) -> Option<Self> {
         Some(Self {
             stage: Stage::Starting,
+            reset_at: None,
             client: Client::new(),
             pci: Handshake::new(),
             hotplug: None,
@@ -106,7 +113,7 @@ impl<P: Platform> Server<P> {
     pub fn turn(&mut self, now: Nanos, platform: &mut P) -> Next {
         let mut more = self.take_from_store(now, platform);
         self.shake_hands(platform);
-        more |= self.advance(platform);
+        more |= self.advance(now, platform);
         if let Some(hotplug) = &mut self.hotplug {
             hotplug.tick(now, &mut self.client);
         }
@@ -120,7 +127,7 @@ impl<P: Platform> Server<P> {
             (_, true) => Next::Again,
             (_, false) => {
                 let hotplug = self.hotplug.as_ref().and_then(Hotplug::next_deadline);
-                Next::Sleep(hotplug.into_iter().chain(self.counters.due()).min())
+                Next::Sleep([hotplug, self.counters.due(), self.reset_at].into_iter().flatten().min())
             }
         }
     }
@@ -156,17 +163,22 @@ impl<P: Platform> Server<P> {
             match task {
                 Task::OpenChannel(back) => {
                     let opened = platform.open_pci_channel(back);
-                    self.pci.channel(opened.inspect_err(|reason| log::error!("PCI: no channel to domain {back}: {reason}")).ok());
+                    self.pci.channel(
+                        opened.inspect_err(|reason| log::error!("PCI: no channel to domain {back}: {reason}")).ok(),
+                    );
                 }
                 Task::CloseChannel => platform.close_pci_channel(),
                 Task::Attach(address) => self.disks.attach(address, platform),
-                Task::Detach(address) => self.disks.detach(address, platform),
+                Task::Detach(address) => self.disks.detach(address, &mut self.volumes, platform),
             }
         }
     }
 
     /// Moves on to the next stage when its time has come; whether anything changed.
-    fn advance(&mut self, platform: &mut P) -> bool {
+    fn advance(&mut self, now: Nanos, platform: &mut P) -> bool {
+        if self.reset_at.take_if(|at| *at <= now).is_some() {
+            self.disks.reset_busy(&self.backend, platform);
+        }
         self.disks.poll_scans(&mut self.volumes, &mut self.backend);
         let drained = self.hotplug.as_ref().is_some_and(Hotplug::is_drained);
         let next = match self.stage {
@@ -177,6 +189,7 @@ impl<P: Platform> Server<P> {
             }
             Stage::Draining(how) if drained => {
                 self.disks.start_flush();
+                self.reset_at = Some(now + DISK_PATIENCE);
                 Stage::Flushing(how)
             }
             Stage::Flushing(how) if self.disks.poll_flush() => {
@@ -201,6 +214,7 @@ impl<P: Platform> Server<P> {
                     self.answer(now, device, answer);
                 }
                 Action::Connect { device, rings } => {
+                    self.volumes.keep(device);
                     let answer = self.vbds.connect(device, &rings, &mut self.backend, platform);
                     self.answer(now, device, answer);
                 }
@@ -232,6 +246,7 @@ impl<P: Platform> Server<P> {
             log::info!("{how:?}: disconnecting {} vbds", self.vbds.len());
             hotplug.drain(now, &mut self.client);
             self.stage = Stage::Draining(how);
+            self.reset_at = Some(now + DISK_PATIENCE);
         }
     }
 

@@ -50,7 +50,7 @@ pub trait Platform {
     /// # Errors
     /// Why it is of no use, for a person.
     fn start_disk(&mut self, address: Address) -> Result<Self::Disk, String>;
-    /// Resets the disk: it reaches no memory any more, and all its commands come back as failed.
+    /// Resets the disk, once: it reaches no memory any more, and all its commands come back as failed, also later ones.
     fn stop_disk(&mut self, disk: &mut Self::Disk);
 
     /// What is in use, for the counters.

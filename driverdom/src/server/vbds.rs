@@ -101,15 +101,15 @@ impl Vbds {
         events.close(port);
         grants.unmap_ring(ring);
         log::info!("vbd {}/{}: disconnected; {stats:?}", id.domain, id.device);
-        if let Some(open) = self.open.get_mut(&id) {
-            open.volume = Some(volume);
-        }
+        let Some(open) = self.open.get_mut(&id) else { unreachable!("a vbd is closed after it is drained: {id:?}") };
+        open.volume = Some(volume);
     }
 
     /// Gives the volume back.
     pub(super) fn close<P: Platform>(&mut self, device: VbdId, volumes: &mut Volumes, platform: &mut P) {
-        if let Some(Open { volume: Some(volume), .. }) = self.open.remove(&device) {
-            volumes.close(device, volume, platform.parts().memory);
-        }
+        let Some(Open { volume: Some(volume), .. }) = self.open.remove(&device) else {
+            unreachable!("a vbd without rings is closed, and once: {device:?}");
+        };
+        volumes.close(device, volume, platform.parts().memory);
     }
 }

@@ -1,5 +1,6 @@
 //! The volumes on offer: which disks and partitions there are, and which vbd holds which.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -25,6 +26,8 @@ pub(super) enum Denial {
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
     tables: Vec<DiskTable>,
+    /// Numbers of disks that were taken away.
+    taken_away: BTreeSet<usize>,
     claims: Claims,
 }
 
@@ -34,16 +37,31 @@ impl Volumes {
         self.tables.push(DiskTable { geometry, partitions });
     }
 
+    /// A disk was taken away: nothing of it can be had any more. Its number stays its own.
+    pub(super) fn remove_disk(&mut self, number: usize) {
+        self.taken_away.insert(number);
+        self.tables[number].partitions = Ok(Vec::new());
+    }
+
     /// Finds what `target` names and claims it for a vbd, which must hold nothing.
     ///
     /// # Errors
     /// Why not; nothing is held then.
-    pub(super) fn open(&mut self, holder: VbdId, target: &str, mode: Mode, pages: &mut impl Pages) -> Result<Volume, Denial> {
+    pub(super) fn open(
+        &mut self,
+        holder: VbdId,
+        target: &str,
+        mode: Mode,
+        pages: &mut impl Pages,
+    ) -> Result<Volume, Denial> {
         let refused = |reason: &dyn ToString| Denial::Refused(format!("volume '{target}': {}", reason.to_string()));
         let extent = match Target::parse(target).map_err(|error| refused(&error))? {
             Target::Ram { bytes } => {
                 let too_big = "not enough memory (raise memory= of driverdom)";
                 return RamVolume::create(bytes, pages).map(Volume::Ram).ok_or_else(|| refused(&too_big));
+            }
+            Target::Disk(id) | Target::Partition { disk: Some(id), .. } if self.taken_away.contains(&id.0.into()) => {
+                return Err(refused(&"that disk was taken away"));
             }
             Target::Disk(id) => locate_disk(id, &self.tables),
             Target::Partition { disk, key } => locate_partition(disk, key, &self.tables),
@@ -62,6 +80,11 @@ impl Volumes {
         self.claims.drain(holder);
     }
 
+    /// The vbd uses its volume again.
+    pub(super) fn keep(&mut self, holder: VbdId) {
+        self.claims.keep(holder);
+    }
+
     /// The vbd is done with its volume.
     pub(super) fn close(&mut self, holder: VbdId, volume: Volume, pages: &mut impl Pages) {
         self.claims.release(holder);
@@ -75,13 +98,7 @@ impl Volumes {
     pub(super) fn shape(&self, volume: &Volume) -> Geometry {
         match volume {
             Volume::Disk(extent) => Geometry { sectors: extent.sectors, ..self.geometry(extent.disk) },
-            Volume::Ram(ram) => Geometry {
-                sectors: ram.sectors(),
-                logical_block: 512,
-                physical_block: 4096,
-                writable: true,
-                write_cache: false,
-            },
+            Volume::Ram(ram) => ram.geometry(),
         }
     }
 

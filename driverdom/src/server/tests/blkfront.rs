@@ -227,7 +227,10 @@ impl Blkfront {
         if !self.alive || !matches!(self.state, 4 | 5) {
             return;
         }
-        while self.todo > 0 && self.under_way.len() < self.depth && self.ring.as_ref().is_some_and(|ring| ring.front.free() > 0) {
+        while self.todo > 0
+            && self.under_way.len() < self.depth
+            && self.ring.as_ref().is_some_and(|ring| ring.front.free() > 0)
+        {
             self.todo -= 1;
             self.issue_one();
         }
@@ -276,7 +279,8 @@ impl Blkfront {
             let access = if operation == op::READ { Access::ReadWrite } else { Access::ReadOnly };
             pages.push((self.grant(page, access), *first, *last));
         }
-        let segments: Vec<Segment> = pages.iter().map(|(gref, first, last)| Segment::new(*gref, *first, *last)).collect();
+        let segments: Vec<Segment> =
+            pages.iter().map(|(gref, first, last)| Segment::new(*gref, *first, *last)).collect();
         let id = self.next_id;
         self.next_id += 1;
         let mut descriptors = None;

@@ -19,13 +19,17 @@ const NEVER: Nanos = Nanos(u64::MAX);
 /// The virtual clock that a disk looks at.
 pub(super) type Clock = Rc<Cell<Nanos>>;
 
-/// The disk; a clone is another handle on the same one.
+/// The disk, as somebody has it: the tests, or a driver from its start to its end.
 #[derive(Clone)]
 pub(super) struct FakeDisk {
     address: Address,
     xen: Xen,
     clock: Clock,
     inner: Rc<RefCell<Inner>>,
+    /// Which of its drivers this is, counted from 1; 0 for the tests.
+    driver: u32,
+    /// Commands that ended without the device's doing, so without an interrupt.
+    at_once: VecDeque<(Tag, Outcome)>,
 }
 
 /// What is in it, and how it behaves.
@@ -40,8 +44,8 @@ pub(super) struct Inner {
     pub(super) power: Power,
     queued: Vec<Job>,
     active: Vec<Job>,
-    /// Completed without the device's doing, so without an interrupt.
-    at_once: VecDeque<(Tag, Outcome)>,
+    /// Drivers that it has had.
+    drivers: u32,
     /// It was asked for completions and had none, so it interrupts for the next.
     interrupts: bool,
     rng: Rng,
@@ -97,13 +101,14 @@ impl FakeDisk {
             power: Power::Off,
             queued: Vec::new(),
             active: Vec::new(),
-            at_once: VecDeque::new(),
+            drivers: 0,
             interrupts: true,
             rng: Rng::new(slot.into()),
             buffer: Vec::new(),
         };
         let address = Address { segment: 0, bus: 0, slot, function: 0 };
-        Self { address, xen: xen.clone(), clock: clock.clone(), inner: Rc::new(RefCell::new(inner)) }
+        let inner = Rc::new(RefCell::new(inner));
+        Self { address, xen: xen.clone(), clock: clock.clone(), inner, driver: 0, at_once: VecDeque::new() }
     }
 
     pub(super) fn inner(&self) -> RefMut<'_, Inner> {
@@ -120,19 +125,28 @@ impl FakeDisk {
         }
     }
 
-    /// The driver starts it.
-    pub(super) fn start(&self) {
+    /// A driver starts it and has it from now on.
+    pub(super) fn start(&self) -> Self {
         let mut inner = self.inner();
-        assert!(inner.active.is_empty() && inner.power != Power::Running, "a disk is started once");
-        inner.power = Power::Running;
+        assert!(inner.active.is_empty() && inner.power != Power::Running, "it has one driver at a time");
+        (inner.power, inner.interrupts) = (Power::Running, true);
+        inner.drivers += 1;
+        Self { driver: inner.drivers, ..self.clone() }
     }
 
-    /// The driver resets it.
-    pub(super) fn stop(&self) {
-        let inner = &mut *self.inner();
+    /// Its driver resets it.
+    pub(super) fn stop(&mut self) {
+        let inner = &mut *self.inner.borrow_mut();
+        assert!(inner.power == Power::Running && inner.drivers == self.driver, "a disk is stopped once");
         inner.power = Power::Stopped;
         let lost = inner.queued.drain(..).chain(inner.active.drain(..));
-        inner.at_once.extend(lost.map(|job| (job.tag, Outcome::Failed)));
+        self.at_once.extend(lost.map(|job| (job.tag, Outcome::Failed)));
+    }
+
+    /// Whether this driver's commands reach it.
+    fn is_running(&self) -> bool {
+        let inner = self.inner();
+        inner.power == Power::Running && inner.drivers == self.driver
     }
 
     /// Commands that the device has not completed.
@@ -170,8 +184,7 @@ impl Inner {
 
     fn check(&self, job: &Job, limits: Limits) {
         assert!(usize::from(job.tag.0) < limits.depth, "{:?} is beyond the depth", job.tag);
-        let given = self.queued.iter().chain(&self.active).map(|job| job.tag);
-        let known = given.chain(self.at_once.iter().map(|(tag, _)| *tag)).any(|tag| tag == job.tag);
+        let known = self.queued.iter().chain(&self.active).any(|other| other.tag == job.tag);
         assert!(!known, "a tag is used twice");
         let bytes: u64 = job.segments.iter().map(|segment| u64::from(segment.len)).sum();
         let first = match job.command {
@@ -222,16 +235,14 @@ impl Disk for FakeDisk {
     fn submit(&mut self, tag: Tag, command: Command, segments: &[DmaSegment]) {
         let job = Job { tag, command, segments: segments.to_vec(), done_at: NEVER };
         segments.iter().for_each(|segment| self.xen.check_reachable(segment.addr, segment.len));
-        let limits = self.limits();
-        let mut inner = self.inner();
-        inner.check(&job, limits);
-        match inner.power {
-            Power::Off => panic!("nobody has started this disk"),
-            Power::Stopped => inner.at_once.push_back((tag, Outcome::Failed)),
-            Power::Running if command == Command::Flush && !inner.geometry.write_cache => {
-                inner.at_once.push_back((tag, Outcome::Done));
-            }
-            Power::Running => inner.queued.push(job),
+        assert!(self.at_once.iter().all(|(known, _)| *known != tag), "a tag is used twice");
+        self.inner().check(&job, self.limits());
+        if !self.is_running() {
+            self.at_once.push_back((tag, Outcome::Failed));
+        } else if command == Command::Flush && !self.geometry().write_cache {
+            self.at_once.push_back((tag, Outcome::Done));
+        } else {
+            self.inner().queued.push(job);
         }
     }
 
@@ -245,10 +256,10 @@ impl Disk for FakeDisk {
     }
 
     fn complete(&mut self) -> Option<(Tag, Outcome)> {
-        let inner = &mut *self.inner.borrow_mut();
-        if let Some(at_once) = inner.at_once.pop_front() {
-            return Some(at_once);
+        if !self.at_once.is_empty() || !self.is_running() {
+            return self.at_once.pop_front();
         }
+        let inner = &mut *self.inner.borrow_mut();
         let now = self.clock.get();
         let done: Vec<usize> = (0..inner.active.len()).filter(|at| inner.active[*at].done_at <= now).collect();
         inner.interrupts = done.is_empty();
@@ -267,19 +278,16 @@ impl OwnedDisk for FakeDisk {
     }
 
     fn start_reading(&mut self, sector: u64, bytes: usize) {
-        let now = self.clock.get();
-        let inner = &mut *self.inner();
-        assert!(inner.active.is_empty() && inner.at_once.is_empty(), "it is the only command");
         assert!(bytes <= 4096 && bytes.is_multiple_of(512));
+        if !self.is_running() {
+            return self.at_once.push_back((Tag(0), Outcome::Failed));
+        }
+        let inner = &mut *self.inner.borrow_mut();
+        assert!(inner.active.is_empty() && self.at_once.is_empty(), "it is the only command");
         let at = usize::try_from(sector).expect("it is on the disk") * 512;
         inner.buffer = inner.content[at..at + bytes].to_vec();
-        match inner.power {
-            Power::Running => {
-                let done_at = inner.done_at(now);
-                inner.active.push(Job { tag: Tag(0), command: Command::Read(sector), segments: Vec::new(), done_at });
-            }
-            _ => inner.at_once.push_back((Tag(0), Outcome::Failed)),
-        }
+        let done_at = inner.done_at(self.clock.get());
+        inner.active.push(Job { tag: Tag(0), command: Command::Read(sector), segments: Vec::new(), done_at });
     }
 
     fn bytes_read(&self, into: &mut [u8]) {

@@ -50,13 +50,25 @@ impl Hostile {
         xen.grant_ring(id, &[RING], &memory);
         xen.offer(id, 1);
         let frontend = Frontend(id);
-        for (key, value) in [("ring-ref", RING.to_string()), ("event-channel", "1".into()), ("protocol", ABI.protocol().into())] {
+        for (key, value) in
+            [("ring-ref", RING.to_string()), ("event-channel", "1".into()), ("protocol", ABI.protocol().into())]
+        {
             frontend.write(store, key, &value);
         }
         frontend.state(store, 3);
         let front = FrontRing::create(memory, ABI.slot_bytes());
         let owed = BTreeMap::new();
-        Self { frontend, xen: xen.clone(), rng, front, owed, next_id: 1, answered: 0, refused: 0, broke_its_ring: false }
+        Self {
+            frontend,
+            xen: xen.clone(),
+            rng,
+            front,
+            owed,
+            next_id: 1,
+            answered: 0,
+            refused: 0,
+            broke_its_ring: false,
+        }
     }
 
     pub(super) fn id(&self) -> VbdId {

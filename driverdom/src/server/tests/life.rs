@@ -3,7 +3,7 @@
 use xen_proto::Nanos;
 
 use super::blkfront::Manner;
-use super::disk::Latency;
+use super::disk::{Latency, Power};
 use super::world::{World, id};
 use crate::drivers::pci::Address;
 use crate::fake::{Force, Outcome};
@@ -154,6 +154,31 @@ fn a_shutdown_closes_all_flushes_and_resets() {
 }
 
 #[test]
+fn a_disk_that_never_answers_is_reset_in_the_end() {
+    for (requests, name) in [(20, "with requests under way"), (0, "at its last flush")] {
+        let mut world = World::new([5, 6], &[PARTS, &[("data", 64)]]);
+        let (stuck, good) = (id(5, 1), id(6, 1));
+        world.connect(stuck, "gpt:home", "w");
+        world.connect(good, "gpt:data", "w");
+        world.disks[0].set_latency(Latency::Stuck);
+        for disk in [stuck, good] {
+            world.front(disk).may_fail = true;
+            world.work(disk, requests);
+        }
+        world.disks[1].inner().dirty = true;
+        let patience = crate::server::DISK_PATIENCE.as_millis();
+        assert_eq!(world.shut_down("poweroff", patience - 100), None, "{name}");
+        assert_eq!(world.own(good), "6");
+        assert_eq!(world.disks[1].inner().dirty, requests > 0, "it is not flushed yet, {name}");
+        assert_eq!(world.shut_down("poweroff", 200), Some(Shutdown::PowerOff), "{name}");
+        assert!(world.disks.iter().all(|disk| disk.inner().power == Power::Stopped));
+        assert_eq!((world.xen.connected(), world.xen.mappings()), (0, 0));
+        assert!(!world.disks[1].inner().dirty, "the other was flushed, {name}");
+        world.compare();
+    }
+}
+
+#[test]
 fn an_attach_during_the_shutdown_is_refused_at_once() {
     let mut world = World::new([5, 6], &[PARTS]);
     world.connect(id(5, 1), "gpt:home", "w");
@@ -205,7 +230,13 @@ fn disks_are_passed_in_and_taken_away_while_others_serve() {
     world.disks[1].set_latency(Latency::UpTo(Nanos(1000)));
     world.pass(100);
     world.detach(loses, Force::Off);
-    world.connect(loses, "disk2/gpt:data", "w");
+    for (name, word) in [("disk1", "taken away"), ("disk1/gpt:data", "taken away")] {
+        world.attach(loses, name, "w", Manner::Linux);
+        world.run();
+        assert!(world.reason(loses).expect("a reason").contains(word), "{name}");
+        world.detach(loses, Force::Off);
+    }
+    world.connect(loses, "gpt:data", "w");
     world.work(loses, 50);
     world.pass(100);
     assert!(world.front(loses).is_idle());

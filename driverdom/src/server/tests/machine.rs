@@ -34,8 +34,6 @@ pub(super) struct Hardware {
     pub(super) disks: Vec<FakeDisk>,
     /// PCI's back has our channel.
     pub(super) channel_open: bool,
-    /// All disks that were started, oldest first.
-    pub(super) started: Vec<FakeDisk>,
 }
 
 impl Machine {
@@ -81,13 +79,10 @@ impl Platform for Machine {
     }
 
     fn start_disk(&mut self, address: Address) -> Result<FakeDisk, String> {
-        let mut hardware = self.hardware.borrow_mut();
+        let hardware = self.hardware.borrow();
         assert!(hardware.channel_open, "a device is configured through PCI's back");
-        let disk = hardware.disks.iter().find(|disk| disk.address() == address).cloned();
-        let disk = disk.ok_or("it is no virtio disk")?;
-        disk.start();
-        hardware.started.push(disk.clone());
-        Ok(disk)
+        let disk = hardware.disks.iter().find(|disk| disk.address() == address).ok_or("it is no virtio disk")?;
+        Ok(disk.start())
     }
 
     fn stop_disk(&mut self, disk: &mut FakeDisk) {

@@ -63,7 +63,10 @@ impl PciBack {
                 4
             }
             (7, "7") => {
-                self.devices.iter_mut().filter(|(_, place)| *place == Place::Going).for_each(|(_, place)| *place = Place::Gone);
+                self.devices
+                    .iter_mut()
+                    .filter(|(_, place)| *place == Place::Going)
+                    .for_each(|(_, place)| *place = Place::Gone);
                 self.list(store);
                 8
             }
@@ -86,7 +89,11 @@ impl PciBack {
 
     /// `xl pci-detach`.
     pub(super) fn detach(&mut self, store: &mut Store, now: Nanos, address: Address) {
-        let (_, place) = self.devices.iter_mut().find(|(known, place)| *known == address && *place == Place::Here).expect("it is attached");
+        let (_, place) = self
+            .devices
+            .iter_mut()
+            .find(|(known, place)| *known == address && *place == Place::Here)
+            .expect("it is attached");
         *place = Place::Going;
         self.reconfigure(store, now);
     }
@@ -119,7 +126,8 @@ impl PciBack {
                 continue;
             }
             let state: &[u8] = if *place == Place::Going { b"5" } else { b"3" };
-            let vdev = format!("{:04x}:{:02x}:{:02x}.{:02x}", address.segment, address.bus, address.slot, address.function);
+            let vdev =
+                format!("{:04x}:{:02x}:{:02x}.{:02x}", address.segment, address.bus, address.slot, address.function);
             store.write(DOM0, 0, &key("vdev"), vdev.as_bytes()).expect("dom0 may");
             store.write(DOM0, 0, &key("state"), state).expect("dom0 may");
         }

@@ -11,8 +11,8 @@ use crate::fake::{Flavour, Force, Outcome};
 
 const PARTS: &[(&str, u64)] = &[("a", 128), ("b", 256), ("c", 64)];
 const NAMES: [&str; 8] = ["gpt:a", "gpt:b", "gpt:c", "disk0", "disk1", "disk0/gpt:a", "ram:64K", "gpt:none"];
-const SEEDS: u64 = 250;
-const ACTS: usize = 40;
+const SEEDS: u64 = 200;
+const ACTS: usize = 50;
 
 struct Run {
     world: World,
@@ -46,20 +46,24 @@ impl Run {
 
     fn act(&mut self) {
         let disk = self.some();
-        match (self.rng.below(24), disk) {
-            (0..4, _) => self.attach(),
-            (4..8, Some(disk)) => {
-                let requests = self.rng.index(60);
+        match (self.rng.below(32), disk) {
+            (0..5, _) => self.attach(),
+            (20.., Some(disk)) => {
+                let requests = self.rng.index(100);
                 self.world.work(disk, requests);
             }
-            (8, Some(disk)) => self.world.detach(disk, Force::Off),
-            (9, Some(disk)) => self.destroy(disk.domain.0),
-            (10, Some(disk)) if self.world.own(disk) == "4" => {
+            (5, Some(disk)) => self.world.detach(disk, Force::Off),
+            (6, Some(disk)) => self.destroy(disk.domain.0),
+            (7, Some(disk)) if self.world.own(disk) == "4" => {
                 let state = 5 + u32::from(self.rng.one_in(2));
                 self.world.close(disk, state);
             }
-            (11, Some(disk)) if ["4", "6"].contains(&self.world.own(disk).as_str()) && self.world.front(disk).is_settled() => self.world.reconnect(disk),
-            (12, _) => {
+            (8, Some(disk))
+                if ["4", "6"].contains(&self.world.own(disk).as_str()) && self.world.front(disk).is_settled() =>
+            {
+                self.world.reconnect(disk);
+            }
+            (9, _) => {
                 let latency = match self.rng.below(4) {
                     0 => Latency::Stuck,
                     1 => Latency::Fixed(Nanos::from_millis(self.rng.below(3_000))),
@@ -67,12 +71,12 @@ impl Run {
                 };
                 self.world.disks[0].set_latency(latency);
             }
-            (13, _) => self.world.store_delay = Nanos(self.rng.below(3) * 1_000_000),
-            (14, _) => self.world.store.conflicts_to_come = self.rng.index(12),
-            (15, _) => self.world.toolstack.look_every = Nanos::from_millis(self.rng.below(3) * 150),
-            (16, _) => self.hostile(),
-            (17, _) => {
-                let break_one = self.rng.one_in(20);
+            (10, _) => self.world.store_delay = Nanos(self.rng.below(3) * 1_000_000),
+            (11, _) => self.world.store.conflicts_to_come = self.rng.index(12),
+            (12, _) => self.world.toolstack.look_every = Nanos::from_millis(self.rng.below(3) * 150),
+            (13, _) => self.hostile(),
+            (14, _) => {
+                let break_one = self.rng.one_in(8);
                 for hostile in self.world.hostile.values_mut() {
                     hostile.issue();
                     if break_one {
@@ -80,7 +84,7 @@ impl Run {
                     }
                 }
             }
-            (18, _) => {
+            (15, _) => {
                 for _ in 0..self.rng.index(80) {
                     self.world.step();
                 }
@@ -100,12 +104,8 @@ impl Run {
         }
         let name = NAMES[self.rng.index(NAMES.len())];
         let mode = if self.rng.one_in(3) { "r" } else { "w" };
-        let manner = [Manner::Linux, Manner::Linux, Manner::Hasty, Manner::Idle][self.rng.index(4)];
-        // A disk of that number has been detached; its guest has taken its pages back or not.
-        if let Some(front) = self.world.fronts.remove(&disk) {
-            self.answered += front.answered;
-            self.world.xen.forget(disk);
-        }
+        let manner = [Manner::Linux, Manner::Hasty, Manner::Holding, Manner::Stubborn, Manner::Idle][self.rng.index(5)];
+        self.answered += self.world.fronts.get(&disk).map_or(0, |front| front.answered);
         self.world.attach(disk, name, mode, manner);
     }
 

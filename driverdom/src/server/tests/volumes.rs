@@ -14,7 +14,10 @@ fn volumes_are_found_by_name_and_guid() {
     let home = world.truth("gpt:home");
     world.truths.insert(format!("gpt:{GUID_OF_HOME}"), home);
     let guid = format!("gpt:{GUID_OF_HOME}");
-    for (number, name) in ["disk0", "gpt:root", "gpt:größe", "disk1/gpt:data", "gpt:data", &guid, "disk1", "ram:100K"].into_iter().enumerate() {
+    for (number, name) in ["disk0", "gpt:root", "gpt:größe", "disk1/gpt:data", "gpt:data", &guid, "disk1", "ram:100K"]
+        .into_iter()
+        .enumerate()
+    {
         let disk = id(5, u32::try_from(number).expect("few"));
         world.connect(disk, name, "w");
         world.work(disk, 40);

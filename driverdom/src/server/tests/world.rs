@@ -92,20 +92,23 @@ impl World {
         let mut store = Store::new(guests.into_iter().map(DomId).chain([DOM0, DRIVER_DOMAIN]));
         store.limits = Limits { nodes: 1_000_000, watches: 1_000, ..Limits::default() };
         let mut truths = BTreeMap::new();
-        let disks: Vec<FakeDisk> = (0..).zip(disks).map(|(slot, partitions)| {
-            let disk = FakeDisk::new(slot, partitions, &xen, &clock);
-            let whole = Truth::zeros(disk.inner().geometry.sectors);
-            // The table is nobody's to check.
-            whole.part(0, FIRST_SECTOR).forget();
-            let mut start = FIRST_SECTOR;
-            for (name, sectors) in *partitions {
-                truths.insert(format!("disk{slot}/gpt:{name}"), whole.part(start, *sectors));
-                truths.insert(format!("gpt:{name}"), whole.part(start, *sectors));
-                start += sectors;
-            }
-            truths.insert(format!("disk{slot}"), whole);
-            disk
-        }).collect();
+        let disks: Vec<FakeDisk> = (0..)
+            .zip(disks)
+            .map(|(slot, partitions)| {
+                let disk = FakeDisk::new(slot, partitions, &xen, &clock);
+                let whole = Truth::zeros(disk.inner().geometry.sectors);
+                // The table is nobody's to check.
+                whole.part(0, FIRST_SECTOR).forget();
+                let mut start = FIRST_SECTOR;
+                for (name, sectors) in *partitions {
+                    truths.insert(format!("disk{slot}/gpt:{name}"), whole.part(start, *sectors));
+                    truths.insert(format!("gpt:{name}"), whole.part(start, *sectors));
+                    start += sectors;
+                }
+                truths.insert(format!("disk{slot}"), whole);
+                disk
+            })
+            .collect();
         let addresses: Vec<Address> = disks.iter().map(OwnedDisk::address).collect();
         let pci = (!disks.is_empty()).then(|| PciBack::new(&mut store, DRIVER_DOMAIN, addresses));
         machine.hardware.borrow_mut().disks.clone_from(&disks);
@@ -322,6 +325,9 @@ impl World {
     pub(super) fn attach(&mut self, id: VbdId, volume: &str, mode: &str, manner: Manner) {
         let access = if mode == "w" { Mode::ReadWrite } else { Mode::ReadOnly };
         self.toolstack.attach(&mut self.store, self.clock.get(), id, volume, mode);
+        if self.fronts.remove(&id).is_some() {
+            self.xen.forget(id);
+        }
         self.fronts.insert(id, Blkfront::new(id, manner, self.truth(volume), access, &self.xen));
         self.dirty.insert(id);
     }
@@ -391,7 +397,6 @@ impl World {
         self.run();
     }
 
-
     /// Our state of a device, "-" if its directory is gone.
     pub(super) fn own(&mut self, id: VbdId) -> String {
         self.toolstack.own(&mut self.store, id, "state").unwrap_or("-".into())
@@ -421,7 +426,7 @@ impl World {
     /// The disks are as they must be left: flushed, reset, with what the guests wrote. Returns how many sectors that is.
     pub(super) fn assert_ended_well(&self) -> usize {
         assert!(matches!(self.next, Next::End(_)));
-        for disk in &self.machine.hardware.borrow().started {
+        for disk in &self.disks {
             let inner = disk.inner();
             assert!(!inner.dirty && inner.power == Power::Stopped, "{}: flushed and reset", disk.address());
         }
@@ -448,7 +453,8 @@ impl World {
         let pci_watches = if self.pci.is_some() { 2 } else { 1 };
         assert_eq!(self.store.watches_of(DRIVER_DOMAIN), 2 + pci_watches, "watches");
         let backends = format!("/local/domain/{DRIVER_DOMAIN}/backend");
-        let left: Vec<&str> = self.store.below(&backends).into_iter().filter(|path| path.len() > backends.len()).collect();
+        let left: Vec<&str> =
+            self.store.below(&backends).into_iter().filter(|path| path.len() > backends.len()).collect();
         assert_eq!(left, Vec::<&str>::new());
         assert!(self.connection.is_idle() && self.server.client.is_idle());
     }

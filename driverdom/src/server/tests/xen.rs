@@ -89,7 +89,10 @@ impl Xen {
     pub(super) fn grant_ring(&self, vbd: VbdId, grefs: &[GrantRef], ring: &RingMemory) {
         for (index, gref) in grefs.iter().enumerate() {
             let granted = Granted { vbd, what: What::Ring(ring.clone(), index) };
-            assert!(self.0.borrow_mut().granted.insert((vbd.domain, *gref), granted).is_none(), "it is granted already");
+            assert!(
+                self.0.borrow_mut().granted.insert((vbd.domain, *gref), granted).is_none(),
+                "it is granted already"
+            );
         }
     }
 
@@ -269,11 +272,14 @@ impl Grants for Xen {
         let mut found: Option<(RingMemory, VbdId)> = None;
         for (at, gref) in grefs.iter().enumerate() {
             match state.granted.get(&(domain, *gref)) {
-                Some(Granted { vbd, what: What::Ring(memory, index) }) if *index == at => found = Some((memory.clone(), *vbd)),
+                Some(Granted { vbd, what: What::Ring(memory, index) }) if *index == at => {
+                    found = Some((memory.clone(), *vbd));
+                }
                 _ => return Err(GNTST_BAD_GNTREF),
             }
         }
-        let (memory, vbd) = found.filter(|(memory, _)| memory.len() == grefs.len() * PAGE_SIZE).ok_or(GNTST_BAD_GNTREF)?;
+        let (memory, vbd) =
+            found.filter(|(memory, _)| memory.len() == grefs.len() * PAGE_SIZE).ok_or(GNTST_BAD_GNTREF)?;
         assert!(state.rings.insert(vbd), "{vbd:?}: its ring is mapped twice");
         state.pairs_changed = true;
         Ok(MappedRing { memory, vbd })
