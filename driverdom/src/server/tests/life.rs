@@ -165,6 +165,7 @@ fn a_disk_that_never_answers_is_reset_in_the_end() {
             world.front(disk).may_fail = true;
             world.work(disk, requests);
         }
+        world.run();
         world.disks[1].inner().dirty = true;
         let patience = crate::server::DISK_PATIENCE.as_millis();
         assert_eq!(world.shut_down("poweroff", patience - 100), None, "{name}");
