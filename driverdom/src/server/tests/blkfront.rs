@@ -47,8 +47,10 @@ pub(super) struct Blkfront {
     pub(super) todo: usize,
     /// Requests that it keeps under way.
     pub(super) depth: usize,
-    /// Whether requests may fail.
+    /// Whether requests may fail, until it publishes a ring again.
     pub(super) may_fail: bool,
+    /// Whether requests may always fail: its disk is a bad one.
+    pub(super) bad_disk: bool,
     pub(super) answered: usize,
     pub(super) failed: usize,
     /// Its guest still runs.
@@ -102,6 +104,7 @@ impl Blkfront {
             todo: 0,
             depth: 1 + rng.index(30),
             may_fail: false,
+            bad_disk: false,
             answered: 0,
             failed: 0,
             alive: true,
@@ -335,7 +338,7 @@ impl Blkfront {
         self.answered += 1;
         match response.status() {
             Some(Status::Okay) => self.check(&operation, pages),
-            Some(Status::Error) if self.may_fail => self.failed += 1,
+            Some(Status::Error) if self.may_fail || self.bad_disk => self.failed += 1,
             status => panic!("{:?}: {status:?} for {operation:?}", self.id()),
         }
     }

@@ -5,12 +5,14 @@ use xen_proto::{DomId, Nanos};
 use super::blkfront::Manner;
 use super::disk::Latency;
 use super::hostile::Hostile;
+use super::pciback::PciBack;
 use super::rng::Rng;
 use super::world::{World, id};
 use crate::fake::{Flavour, Force, Outcome};
+use crate::server::platform::OwnedDisk;
 
 const PARTS: &[(&str, u64)] = &[("a", 128), ("b", 256), ("c", 64)];
-const NAMES: [&str; 8] = ["gpt:a", "gpt:b", "gpt:c", "disk0", "disk1", "disk0/gpt:a", "ram:64K", "gpt:none"];
+const NAMES: [&str; 9] = ["gpt:x", "gpt:a", "gpt:b", "gpt:c", "disk0", "disk1", "disk0/gpt:a", "ram:64K", "gpt:none"];
 const SEEDS: u64 = 200;
 const ACTS: usize = 50;
 
@@ -18,6 +20,8 @@ struct Run {
     world: World,
     rng: Rng,
     answered: usize,
+    /// The second disk was taken away.
+    taken_away: bool,
     /// Guests that run.
     guests: Vec<u16>,
     next_domain: u16,
@@ -34,7 +38,7 @@ impl Run {
         }
         world.truth("gpt:prey").forget();
         world.pass(100);
-        Self { world, rng, answered: 0, guests, next_domain: 8 }
+        Self { world, rng, answered: 0, taken_away: false, guests, next_domain: 8 }
     }
 
     /// A disk of a guest that runs, if there is one of that number.
@@ -69,7 +73,8 @@ impl Run {
                     1 => Latency::Fixed(Nanos::from_millis(self.rng.below(3_000))),
                     _ => Latency::UpTo(Nanos(self.rng.below(1_000_000))),
                 };
-                self.world.disks[0].set_latency(latency);
+                let number = self.rng.index(2);
+                self.world.disks[number].set_latency(latency);
             }
             (10, _) => self.world.store_delay = Nanos(self.rng.below(3) * 1_000_000),
             (11, _) => self.world.store.conflicts_to_come = self.rng.index(12),
@@ -84,6 +89,8 @@ impl Run {
                     }
                 }
             }
+            (16, _) if self.rng.one_in(3) => self.pass_disk(),
+            (17, _) => self.world.disks[1].inner().fault = Some(1 + self.rng.below(40)),
             (15, _) => {
                 for _ in 0..self.rng.index(80) {
                     self.world.step();
@@ -107,6 +114,18 @@ impl Run {
         let manner = [Manner::Linux, Manner::Hasty, Manner::Holding, Manner::Stubborn, Manner::Idle][self.rng.index(5)];
         self.answered += self.world.fronts.get(&disk).map_or(0, |front| front.answered);
         self.world.attach(disk, name, mode, manner);
+        self.world.front(disk).bad_disk = name.contains("disk1") || name.contains(":x");
+    }
+
+    /// The second disk is taken away, or passed in again.
+    fn pass_disk(&mut self) {
+        let World { pci: Some(pci), store, clock, disks, .. } = &mut self.world else { return };
+        if !pci.is_settled() {
+            return;
+        }
+        let change = if self.taken_away { PciBack::attach } else { PciBack::detach };
+        change(pci, store, clock.get(), disks[1].address());
+        self.taken_away = !self.taken_away;
     }
 
     fn new_domain(&mut self) -> u16 {
@@ -136,6 +155,7 @@ impl Run {
         let world = &mut self.world;
         world.store.conflicts_to_come = 0;
         world.store_delay = Nanos(0);
+        world.disks[1].inner().fault = None;
         world.toolstack.look_every = Nanos(0);
         world.disks.iter().for_each(|disk| disk.set_latency(Latency::UpTo(Nanos(1_000))));
         // Whatever the toolstack waits for has come or has timed out.
@@ -153,6 +173,10 @@ impl Run {
             world.bury(domain);
         }
         world.assert_nothing_left();
+        if self.taken_away {
+            // It took with it what was not flushed.
+            world.disks[1].inner().dirty = false;
+        }
         assert!(world.shut_down("poweroff", 100).is_some());
         world.assert_ended_well();
         self.answered
