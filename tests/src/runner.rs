@@ -1,5 +1,6 @@
 //! Runs scenarios, grouped by the boot that they need, and hands what was seen to the verdict.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use crate::artifacts::{Artifacts, RunDir};
@@ -10,6 +11,9 @@ use crate::scenarios::Scenario;
 use crate::selfcheck::self_check;
 use crate::verdict::{BootEnd, Judgement, Outcome, Report, judge};
 use crate::world::{Boot, World, machine};
+
+/// A machine that breaks is booted anew for the scenarios that are left, this often in all.
+const MOST_BOOTS: u32 = 3;
 
 /// What a run needs beside the scenarios.
 #[derive(Debug)]
@@ -30,23 +34,34 @@ pub fn run(planned: &[Scenario], run: &Run) -> Judgement {
     let (mut reports, mut ends) = (vec![], vec![]);
     for boot in Boot::ALL {
         let group: Vec<_> = planned.iter().filter(|scenario| scenario.boot == boot).collect();
-        if group.is_empty() {
-            continue;
+        for nth in 1..=MOST_BOOTS {
+            let done = reports.len();
+            let left: Vec<_> = group.iter().filter(|scenario| !is_reported(scenario, &reports)).copied().collect();
+            if left.is_empty() {
+                break;
+            }
+            let end = run_boot(boot, nth, &left, run, &mut reports);
+            if let Err(error) = &end {
+                run.progress.say(&format!("boot '{}' broke: {error:#}", boot.name()));
+            }
+            ends.push(end.map_or_else(|error| BootEnd::Broken(format!("{error:#}")), |()| BootEnd::Clean));
+            if reports.len() == done {
+                break;
+            }
         }
-        let end = run_boot(boot, &group, run, &mut reports);
-        if let Err(error) = &end {
-            run.progress.say(&format!("boot '{}' broke: {error:#}", boot.name()));
-        }
-        ends.push(end.map_or_else(|error| BootEnd::Broken(format!("{error:#}")), |()| BootEnd::Clean));
     }
     let names: Vec<_> = planned.iter().map(|scenario| scenario.name).collect();
     judge(&names, &reports, &ends)
 }
 
-fn run_boot(boot: Boot, group: &[&Scenario], run: &Run, reports: &mut Vec<Report>) -> anyhow::Result<()> {
+fn is_reported(scenario: &Scenario, reports: &[Report]) -> bool {
+    reports.iter().any(|report| report.name == scenario.name)
+}
+
+fn run_boot(boot: Boot, nth: u32, group: &[&Scenario], run: &Run, reports: &mut Vec<Report>) -> anyhow::Result<()> {
     let progress = run.progress;
     progress.say(&format!("boot '{}' for {} scenarios", boot.name(), group.len()));
-    let directory = RunDir::create(&run.directory.join(boot.name()))?;
+    let directory = RunDir::create(&run.directory.join(format!("{}-{nth}", boot.name())))?;
     let machine = machine(boot, run.accel, Console::Log, &directory);
     let mut world = World::start(&machine, run.artifacts, directory, Lifetime::Owned, progress)?;
     let (sums, _) = progress.stage("self-check", || self_check(&world.dom0))?;
@@ -55,8 +70,9 @@ fn run_boot(boot: Boot, group: &[&Scenario], run: &Run, reports: &mut Vec<Report
     for scenario in group {
         progress.say(&format!("{} ...", scenario.name));
         let begun = progress.seconds();
-        let outcome = outcome_of((scenario.run)(&mut world));
+        let outcome = outcome_of(scenario, &mut world);
         let seconds = progress.seconds() - begun;
+        reports.push(Report { name: scenario.name.to_owned(), outcome: outcome.clone() });
         match &outcome {
             Outcome::Passed => progress.say(&format!("{}: passed ({seconds:.1} s)", scenario.name)),
             Outcome::Failed(why) | Outcome::Infrastructure(why) => {
@@ -65,7 +81,6 @@ fn run_boot(boot: Boot, group: &[&Scenario], run: &Run, reports: &mut Vec<Report
                 progress.say(&format!("evidence: {}", evidence.display()));
             }
         }
-        reports.push(Report { name: scenario.name.to_owned(), outcome });
         world.check_running()?;
         world.clean_up()?;
     }
@@ -73,10 +88,14 @@ fn run_boot(boot: Boot, group: &[&Scenario], run: &Run, reports: &mut Vec<Report
     Ok(())
 }
 
-fn outcome_of(result: anyhow::Result<()>) -> Outcome {
-    match result {
-        Ok(()) => Outcome::Passed,
-        Err(error) if error.downcast_ref::<Infrastructure>().is_some() => Outcome::Infrastructure(format!("{error:#}")),
-        Err(error) => Outcome::Failed(format!("{error:#}")),
+/// Runs a scenario; a panic in it is its failure, and not the end of the run.
+fn outcome_of(scenario: &Scenario, world: &mut World) -> Outcome {
+    match catch_unwind(AssertUnwindSafe(|| (scenario.run)(world))) {
+        Ok(Ok(())) => Outcome::Passed,
+        Ok(Err(error)) if error.downcast_ref::<Infrastructure>().is_some() => {
+            Outcome::Infrastructure(format!("{error:#}"))
+        }
+        Ok(Err(error)) => Outcome::Failed(format!("{error:#}")),
+        Err(_) => Outcome::Failed("the scenario panicked, see above".to_owned()),
     }
 }
