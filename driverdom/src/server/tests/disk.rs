@@ -14,6 +14,8 @@ use super::xen::Xen;
 use crate::drivers::pci::Address;
 use crate::server::platform::OwnedDisk;
 
+/// Enough for every request that the server takes to be one command.
+pub(super) const AMPLE: Limits = Limits { segments: 256, depth: 128 };
 const NEVER: Nanos = Nanos(u64::MAX);
 
 /// The virtual clock that a disk looks at.
@@ -35,6 +37,7 @@ pub(super) struct FakeDisk {
 /// What is in it, and how it behaves.
 pub(super) struct Inner {
     pub(super) geometry: Geometry,
+    pub(super) limits: Limits,
     pub(super) content: Vec<u8>,
     pub(super) latency: Latency,
     /// A command fails once in so many times.
@@ -94,6 +97,7 @@ impl FakeDisk {
         };
         let inner = Inner {
             geometry,
+            limits: AMPLE,
             content,
             latency: Latency::UpTo(Nanos(0)),
             fault: None,
@@ -182,7 +186,8 @@ impl Inner {
         }
     }
 
-    fn check(&self, job: &Job, limits: Limits) {
+    fn check(&self, job: &Job) {
+        let limits = self.limits;
         assert!(usize::from(job.tag.0) < limits.depth, "{:?} is beyond the depth", job.tag);
         let known = self.queued.iter().chain(&self.active).any(|other| other.tag == job.tag);
         assert!(!known, "a tag is used twice");
@@ -229,14 +234,14 @@ impl Disk for FakeDisk {
     }
 
     fn limits(&self) -> Limits {
-        Limits { segments: 256, depth: 128 }
+        self.inner().limits
     }
 
     fn submit(&mut self, tag: Tag, command: Command, segments: &[DmaSegment]) {
         let job = Job { tag, command, segments: segments.to_vec(), done_at: NEVER };
         segments.iter().for_each(|segment| self.xen.check_reachable(segment.addr, segment.len));
         assert!(self.at_once.iter().all(|(known, _)| *known != tag), "a tag is used twice");
-        self.inner().check(&job, self.limits());
+        self.inner().check(&job);
         if !self.is_running() {
             self.at_once.push_back((tag, Outcome::Failed));
         } else if command == Command::Flush && !self.geometry().write_cache {

@@ -1,5 +1,6 @@
 //! From the first turn to the last, and guests as they come and go when nothing is wrong.
 
+use blkback_core::disk::Limits;
 use xen_proto::Nanos;
 
 use super::blkfront::Manner;
@@ -8,6 +9,7 @@ use super::world::{World, id};
 use crate::drivers::pci::Address;
 use crate::fake::{Force, Outcome};
 use crate::hotplug::Shutdown;
+use crate::server::platform::OwnedDisk;
 
 const PARTS: &[(&str, u64)] = &[("root", 256), ("home", 512)];
 
@@ -245,6 +247,25 @@ fn disks_are_passed_in_and_taken_away_while_others_serve() {
     world.compare();
     world.shut_down("poweroff", 6_000);
     world.assert_ended_well();
+}
+
+#[test]
+fn what_waits_for_a_disk_that_is_taken_away_fails_without_anybody_waking_us() {
+    let mut world = World::asleep([5], &[PARTS]);
+    world.disks[0].inner().limits = Limits { segments: 8, depth: 2 };
+    world.pass(50);
+    let disk = id(5, 1);
+    world.connect(disk, "gpt:home", "w");
+    world.disks[0].set_latency(Latency::Stuck);
+    world.front(disk).depth = 30;
+    world.work(disk, 400);
+    world.run();
+    assert_eq!((world.disks[0].under_way(), world.front(disk).under_way()), (2, 30));
+    world.front(disk).may_fail = true;
+    let (now, address) = (world.now(), world.disks[0].address());
+    world.pci.as_mut().expect("it is there").detach(&mut world.store, now, address);
+    world.run();
+    assert!(world.front(disk).is_idle());
 }
 
 #[test]
