@@ -116,9 +116,7 @@ const HEAD_BYTES: usize = 4;
 pub type Slot = [u8; 112];
 
 /// `struct blkif_request_segment`: a run of sectors in one granted page.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Segment {
     gref: U32,
@@ -133,12 +131,7 @@ impl Segment {
     /// The sectors `first..=last` of a page.
     #[must_use]
     pub const fn new(gref: GrantRef, first_sect: u8, last_sect: u8) -> Self {
-        Self {
-            gref: U32::new(gref.0),
-            first_sect,
-            last_sect,
-            padding: [0; 2],
-        }
+        Self { gref: U32::new(gref.0), first_sect, last_sect, padding: [0; 2] }
     }
 
     /// The page.
@@ -149,9 +142,7 @@ impl Segment {
 }
 
 /// `struct blkif_request` and the structs that share its slot, in the layout of the 32-bit ABI.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Request {
     /// What is asked for; see [`op`].
@@ -184,35 +175,17 @@ impl Request {
             slot.copy_from_slice(segment.as_bytes());
         }
         let byte = u8::try_from(segments.len()).unwrap_or(u8::MAX);
-        Self {
-            operation,
-            byte,
-            half: U16::ZERO,
-            id: id.into(),
-            sector: sector.into(),
-            tail,
-        }
+        Self { operation, byte, half: U16::ZERO, id: id.into(), sector: sector.into(), tail }
     }
 
     /// An indirect request for `segments` segments described in `pages`.
     #[must_use]
-    pub fn indirect(
-        indirect_op: u8,
-        id: u64,
-        sector: u64,
-        segments: u16,
-        pages: &[GrantRef],
-    ) -> Self {
+    pub fn indirect(indirect_op: u8, id: u64, sector: u64, segments: u16, pages: &[GrantRef]) -> Self {
         let mut grefs = [U32::ZERO; MAX_INDIRECT_PAGES];
         for (slot, gref) in grefs.iter_mut().zip(pages) {
             *slot = gref.0.into();
         }
-        let tail = IndirectTail {
-            handle: U16::ZERO,
-            padding: [0; 2],
-            grefs,
-            rest: [0; 52],
-        };
+        let tail = IndirectTail { handle: U16::ZERO, padding: [0; 2], grefs, rest: [0; 52] };
         Self {
             operation: op::INDIRECT,
             byte: indirect_op,
@@ -295,9 +268,7 @@ impl Request {
 }
 
 /// `struct blkif_response`.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Response {
     id: U64,
@@ -311,12 +282,7 @@ impl Response {
     /// The answer to the request with this id and operation.
     #[must_use]
     pub fn new(id: u64, operation: u8, status: Status) -> Self {
-        Self {
-            id: id.into(),
-            operation,
-            padding: 0,
-            status: (status as i16).into(),
-        }
+        Self { id: id.into(), operation, padding: 0, status: (status as i16).into() }
     }
 
     /// Copied from the request.

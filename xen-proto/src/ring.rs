@@ -72,20 +72,11 @@ impl Layout {
     /// If no slot fits or there are more than 2^31.
     #[must_use]
     pub const fn new(bytes: usize, slot: usize) -> Self {
-        assert!(
-            slot > 0 && bytes >= SLOTS + slot,
-            "a ring needs room for a slot"
-        );
+        assert!(slot > 0 && bytes >= SLOTS + slot, "a ring needs room for a slot");
         let fit = (bytes - SLOTS) / slot;
         assert!(fit <= 1 << 31, "a ring's indices have 32 bits");
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "asserted to be at most 2^31"
-        )]
-        Self {
-            slot,
-            slots: 1 << (fit as u32).ilog2(),
-        }
+        #[expect(clippy::cast_possible_truncation, reason = "asserted to be at most 2^31")]
+        Self { slot, slots: 1 << (fit as u32).ilog2() }
     }
 
     /// Number of slots, a power of two.
@@ -109,9 +100,5 @@ impl Layout {
 
 /// Whether publishing from `old` to `new` crossed the other side's event index (`RING_PUSH_*_AND_CHECK_NOTIFY`, ring.h).
 const fn wake(old: u32, new: u32, event: u32) -> Wake {
-    if new.wrapping_sub(event) < new.wrapping_sub(old) {
-        Wake::Notify
-    } else {
-        Wake::Quiet
-    }
+    if new.wrapping_sub(event) < new.wrapping_sub(old) { Wake::Notify } else { Wake::Quiet }
 }

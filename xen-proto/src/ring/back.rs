@@ -24,13 +24,7 @@ impl<S: SharedRing> BackRing<S> {
     pub fn attach(shared: S, slot: usize) -> Self {
         let layout = Layout::new(shared.len(), slot);
         let start = shared.load(RSP_PROD);
-        Self {
-            shared,
-            layout,
-            consumed: start,
-            responded: start,
-            published: start,
-        }
+        Self { shared, layout, consumed: start, responded: start, published: start }
     }
 
     /// The number and size of the slots.
@@ -47,10 +41,7 @@ impl<S: SharedRing> BackRing<S> {
         if self.unconsumed()? == 0 {
             return Ok(false);
         }
-        assert!(
-            request.len() <= self.layout.slot_bytes(),
-            "a request is no longer than a slot"
-        );
+        assert!(request.len() <= self.layout.slot_bytes(), "a request is no longer than a slot");
         self.shared.read(self.layout.offset(self.consumed), request);
         self.consumed = self.consumed.wrapping_add(1);
         Ok(true)
@@ -62,14 +53,8 @@ impl<S: SharedRing> BackRing<S> {
     /// # Panics
     /// If no request is unanswered, or `slot` has another size.
     pub fn respond(&mut self, slot: &[u8]) {
-        assert!(
-            self.responded != self.consumed,
-            "a response without a request"
-        );
-        assert!(
-            slot.len() == self.layout.slot_bytes(),
-            "a response fills its slot"
-        );
+        assert!(self.responded != self.consumed, "a response without a request");
+        assert!(slot.len() == self.layout.slot_bytes(), "a response fills its slot");
         self.shared.write(self.layout.offset(self.responded), slot);
         self.responded = self.responded.wrapping_add(1);
     }
@@ -117,14 +102,7 @@ impl<S: SharedRing> BackRing<S> {
     /// in units from `consumed` that also refuses an index that went backwards.
     fn unconsumed(&self) -> Result<u32, Broken> {
         let waiting = self.shared.load(REQ_PROD).wrapping_sub(self.consumed);
-        let room = self
-            .layout
-            .slots()
-            .saturating_sub(self.consumed.wrapping_sub(self.responded));
-        if waiting > room {
-            Err(Broken)
-        } else {
-            Ok(waiting)
-        }
+        let room = self.layout.slots().saturating_sub(self.consumed.wrapping_sub(self.responded));
+        if waiting > room { Err(Broken) } else { Ok(waiting) }
     }
 }

@@ -28,13 +28,7 @@ impl<S: SharedRing> FrontRing<S> {
             shared.store(word, start.wrapping_add(value));
         }
         let layout = Layout::new(shared.len(), slot);
-        Self {
-            shared,
-            layout,
-            requested: start,
-            published: start,
-            consumed: start,
-        }
+        Self { shared, layout, requested: start, published: start, consumed: start }
     }
 
     /// The number and size of the slots.
@@ -44,9 +38,7 @@ impl<S: SharedRing> FrontRing<S> {
 
     /// Slots free for further requests.
     pub fn free(&self) -> u32 {
-        self.layout
-            .slots()
-            .saturating_sub(self.requested.wrapping_sub(self.consumed))
+        self.layout.slots().saturating_sub(self.requested.wrapping_sub(self.consumed))
     }
 
     /// Puts a request into the next free slot, for [`FrontRing::publish`] to show.
@@ -55,12 +47,8 @@ impl<S: SharedRing> FrontRing<S> {
     /// If no slot is free or the request is longer than a slot.
     pub fn request(&mut self, request: &[u8]) {
         assert!(self.free() > 0, "a request needs a free slot");
-        assert!(
-            request.len() <= self.layout.slot_bytes(),
-            "a request is no longer than a slot"
-        );
-        self.shared
-            .write(self.layout.offset(self.requested), request);
+        assert!(request.len() <= self.layout.slot_bytes(), "a request is no longer than a slot");
+        self.shared.write(self.layout.offset(self.requested), request);
         self.requested = self.requested.wrapping_add(1);
     }
 
@@ -83,12 +71,8 @@ impl<S: SharedRing> FrontRing<S> {
         if self.unconsumed()? == 0 {
             return Ok(false);
         }
-        assert!(
-            response.len() <= self.layout.slot_bytes(),
-            "a response is no longer than a slot"
-        );
-        self.shared
-            .read(self.layout.offset(self.consumed), response);
+        assert!(response.len() <= self.layout.slot_bytes(), "a response is no longer than a slot");
+        self.shared.read(self.layout.offset(self.consumed), response);
         self.consumed = self.consumed.wrapping_add(1);
         Ok(true)
     }
@@ -103,11 +87,7 @@ impl<S: SharedRing> FrontRing<S> {
         }
         self.shared.store(RSP_EVENT, self.consumed.wrapping_add(1));
         self.shared.fence();
-        Ok(if self.unconsumed()? > 0 {
-            Check::More
-        } else {
-            Check::Sleep
-        })
+        Ok(if self.unconsumed()? > 0 { Check::More } else { Check::Sleep })
     }
 
     /// The shared memory itself, e.g. to write impossible indices on purpose.
@@ -123,10 +103,6 @@ impl<S: SharedRing> FrontRing<S> {
     fn unconsumed(&self) -> Result<u32, Broken> {
         let waiting = self.shared.load(RSP_PROD).wrapping_sub(self.consumed);
         let asked = self.published.wrapping_sub(self.consumed);
-        if waiting > asked {
-            Err(Broken)
-        } else {
-            Ok(waiting)
-        }
+        if waiting > asked { Err(Broken) } else { Ok(waiting) }
     }
 }

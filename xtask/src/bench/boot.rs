@@ -41,7 +41,10 @@ pub(super) fn run(project: &Project, accel: Accel, progress: Progress) -> anyhow
         "backend": "driverdom", "ready_s": ready, "memory_mib": config.memory_mib, "image_bytes": image_bytes,
         "idle_cpu_s_per_min": idle * 60.0 / f64::from(IDLE_SECONDS), "destroy_s": destroy,
     });
-    println!("driverdom: ready after {ready:.2} s (median of {STARTS}), destroyed in {destroy:.2} s, {} MiB of memory, image of {image_bytes} bytes, {idle:.1} s of CPU in {IDLE_SECONDS} s idle", config.memory_mib);
+    println!(
+        "driverdom: ready after {ready:.2} s (median of {STARTS}), destroyed in {destroy:.2} s, {} MiB of memory, image of {image_bytes} bytes, {idle:.1} s of CPU in {IDLE_SECONDS} s idle",
+        config.memory_mib
+    );
     let promises = vec![
         Promise { text: format!("ready in less than 2 s: {ready:.2}"), kept: ready < 2.0 },
         Promise { text: format!("an image of less than 400 KiB: {image_bytes} bytes"), kept: image_bytes < 400 << 10 },

@@ -50,7 +50,14 @@ const LINTS: &[(&str, &[&str])] = &[
     ("the host's build", &["--workspace", "--all-targets"]),
     (
         "the guests' build",
-        &["-p", "driverdom", "-p", "testfront", "--features", "driverdom/guest,testfront/guest", "--lib", "--bins"],
+        // Their profile: only with panic=abort is a binary without std well-formed.
+        &[
+            "--profile=guest",
+            "--package=driverdom",
+            "--package=testfront",
+            "--features=driverdom/guest,testfront/guest",
+            "--bins",
+        ],
     ),
 ];
 

@@ -1,3 +1,5 @@
+//! The grammar, as tables: what is accepted, and how mistakes are told.
+
 use std::vec;
 
 use super::*;
