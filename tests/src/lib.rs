@@ -20,6 +20,7 @@ pub mod runner;
 pub mod scenarios;
 pub mod selfcheck;
 pub mod serial;
+pub mod testfront;
 pub mod verdict;
 pub mod world;
 pub mod writelog;

@@ -9,7 +9,7 @@
 //!
 //! | step | |
 //! |---|---|
-//! | `connect vbd=V [abi=64\|32] [order=0..4] [numbered] [start=N] [form=direct\|indirect] [skew=0..7] [segment=1..8] [early]` | waits for the backend's 2 (`early`: does not), publishes, goes to 3, waits for 4, goes to 4 |
+//! | `connect vbd=V [abi=64\|32] [order=0..4] [numbered] [start=N] [form=direct\|indirect] [skew=0..7] [segment=1..8] [early]` | waits for the backend's 2 (`early`: for the vbd to be there, no more), publishes, goes to 3, waits for 4, goes to 4 |
 //! | `publish vbd=V ...` | only publishes the ring, with the words of `connect` |
 //! | `reconnect vbd=V ...` | goes from closed to 1, then as `connect` |
 //! | `write vbd=V [sector=N] [count=N] pattern=SEED` | writes the [`pattern`]; `barrier` does it by write barriers |

@@ -47,9 +47,10 @@ fn publish_one<P: Platform>(world: &mut World<P>, number: u32, shape: Shape, sta
 
 /// From the backend's 2 (or at once) to both sides' 4.
 pub(super) fn connect<P: Platform>(world: &mut World<P>, numbers: &[u32], connect: &Connect) -> Fallible<String> {
-    if connect.haste == Haste::Patient {
+    match connect.haste {
         // A backend that is ahead has not been told to wait for us.
-        await_states(world, numbers, &[Some(state::INIT_WAIT)], connect.limit)?;
+        Haste::Patient => await_states(world, numbers, &[Some(state::INIT_WAIT)], connect.limit)?,
+        Haste::Early => await_vbds(world, numbers, connect.limit)?,
     }
     publish(world, numbers, connect.shape, Some(state::INITIALISED))?;
     let wanted = [Some(state::CONNECTED)];
@@ -156,6 +157,15 @@ pub(super) fn never_close<P: Platform>(world: &mut World<P>, numbers: &[u32]) ->
         world.vbd(number)?.manners = Manners::Ignore;
     }
     Ok(several(numbers))
+}
+
+/// Waits until the vbds are there, whatever their backends' states.
+fn await_vbds<P: Platform>(world: &mut World<P>, numbers: &[u32], limit: Nanos) -> Fallible<()> {
+    let deadline = world.after(limit);
+    let there = world.wait(deadline, |_, vbds| numbers.iter().all(|number| vbds.contains_key(number)).then_some(()))?;
+    all_or(there, numbers, |number| {
+        (!world.vbds.contains_key(&number)).then(|| format!("vbd {number}: it has not come"))
+    })
 }
 
 fn await_states<P: Platform>(

@@ -12,14 +12,16 @@ use alloc::{format, vec};
 
 use crate::Fallible;
 use crate::platform::Platform;
-use crate::script::{Action, Which};
+use crate::script::{Action, Connect, Haste, Which};
 use crate::world::World;
 
 /// Does something with vbds.
 pub(crate) fn act<P: Platform>(world: &mut World<P>, which: &Which, action: &Action) -> Fallible<String> {
     let numbers = match (which, action) {
         // May come yet, or be gone.
-        (Which::These(numbers), Action::Wait(..)) => numbers.clone(),
+        (Which::These(numbers), Action::Wait(..) | Action::Connect(Connect { haste: Haste::Early, .. })) => {
+            numbers.clone()
+        }
         _ => world.numbers(which)?,
     };
     match action {
