@@ -74,6 +74,14 @@ impl<'a> Driverdom<'a> {
         Ok(Self { dom0, domid: output.out.trim().parse()?, seconds: output.seconds })
     }
 
+    /// A driverdom that somebody else started.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn running(dom0: &'a Dom0) -> anyhow::Result<Self> {
+        Ok(Self { dom0, domid: dom0.check(&format!("xl domid {NAME}"), 30)?.parse()?, seconds: 0.0 })
+    }
+
     /// What it printed so far.
     ///
     /// # Errors

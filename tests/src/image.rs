@@ -106,6 +106,15 @@ pub fn read_at(file: &Path, offset: u64, length: usize) -> anyhow::Result<Vec<u8
     Ok(bytes)
 }
 
+/// Puts `bytes` into `file` at `offset`, under a machine that runs or not.
+///
+/// # Errors
+/// What the file system says.
+pub fn write_at(file: &Path, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
+    let image = File::options().write(true).open(file).with_context(|| file.display().to_string())?;
+    image.write_all_at(bytes, offset).with_context(|| format!("{} at {offset}", file.display()))
+}
+
 /// The named partition of the image.
 ///
 /// # Errors
