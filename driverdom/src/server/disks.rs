@@ -6,10 +6,11 @@ use alloc::vec::Vec;
 use blkback_core::Backend;
 use blkback_core::backend::Capacity;
 use blkback_core::disk::{Command, DiskId, Tag};
+use xen_proto::Nanos;
 use xen_proto::platform::SharedRing;
 
 use super::platform::{OwnedDisk, Platform};
-use super::scan::Scan;
+use super::scan::{SCAN_PATIENCE, Scan};
 use super::volumes::Volumes;
 use crate::drivers::pci::Address;
 
@@ -45,12 +46,12 @@ impl<D: OwnedDisk> Disks<D> {
     /// Takes a device out of service.
     pub(super) fn detach<P: Platform<Disk = D>>(&mut self, address: Address, volumes: &mut Volumes, platform: &mut P) {
         if let Some(at) = self.scanning.iter().position(|scan| scan.disk.address() == address) {
-            platform.stop_disk(&mut self.scanning.remove(at).disk);
+            stop_scan(self.scanning.remove(at), platform);
         }
         let Some((number, _)) = self.running().find(|(_, disk)| disk.address() == address) else { return };
         log::warn!("disk{number} ({address}) is taken away: what guests ask of its volumes fails from now on");
         self.reset(number, platform);
-        volumes.remove_disk(number);
+        volumes.withdraw_disk(number, "that disk was taken away");
     }
 
     fn reset<P: Platform<Disk = D>>(&mut self, number: usize, platform: &mut P) {
@@ -81,13 +82,39 @@ impl<D: OwnedDisk> Disks<D> {
         !self.scanning.is_empty()
     }
 
-    /// Serves the disks whose tables are read, in the order in which they came.
-    pub(super) fn poll_scans<R: SharedRing>(&mut self, volumes: &mut Volumes, backend: &mut Backend<R>) {
-        while let Some(partitions) = self.scanning.first_mut().and_then(Scan::poll) {
-            let disk = self.scanning.remove(0).disk;
-            let (geometry, limits) = (disk.geometry(), disk.limits());
+    /// The time of scans that began in the last turn runs from this one on: the start of a disk waits, also for those that
+    /// are started after it.
+    pub(super) fn time_scans(&mut self, now: Nanos) {
+        self.scanning.iter_mut().for_each(|scan| {
+            scan.until.get_or_insert(now + SCAN_PATIENCE);
+        });
+    }
+
+    /// When a scan has taken too long.
+    #[must_use]
+    pub(super) fn scan_deadline(&self) -> Option<Nanos> {
+        self.scanning.iter().filter(|scan| scan.result.is_none()).filter_map(|scan| scan.until).min()
+    }
+
+    /// Goes on with all scans. Serves the disks that are through, in the order in which they came; a disk that did not answer
+    /// keeps its number, lest the next be taken for it.
+    pub(super) fn poll_scans<P: Platform<Disk = D>, R: SharedRing>(
+        &mut self,
+        now: Nanos,
+        volumes: &mut Volumes,
+        backend: &mut Backend<R>,
+        platform: &mut P,
+    ) {
+        self.scanning.iter_mut().for_each(|scan| scan.poll(now, platform));
+        while let Some(partitions) = self.scanning.first_mut().and_then(|scan| scan.result.take()) {
+            let Scan { disk, given_up, .. } = self.scanning.remove(0);
+            let (number, geometry, limits) = (self.served.len(), disk.geometry(), disk.limits());
             volumes.add_disk(geometry, partitions);
             backend.add_disk(geometry, limits, CAPACITY);
+            if given_up {
+                self.stopped.insert(number);
+                volumes.withdraw_disk(number, "that disk does not answer");
+            }
             self.served.push(disk);
         }
     }
@@ -123,6 +150,13 @@ impl<D: OwnedDisk> Disks<D> {
     /// Resets all disks that run.
     pub(super) fn stop<P: Platform<Disk = D>>(&mut self, platform: &mut P) {
         (0..self.served.len()).for_each(|number| self.reset(number, platform));
-        self.scanning.drain(..).for_each(|mut scan| platform.stop_disk(&mut scan.disk));
+        self.scanning.drain(..).for_each(|scan| stop_scan(scan, platform));
+    }
+}
+
+/// Resets a disk whose table is being read, unless that was done.
+fn stop_scan<P: Platform>(mut scan: Scan<P::Disk>, platform: &mut P) {
+    if !scan.given_up {
+        platform.stop_disk(&mut scan.disk);
     }
 }

@@ -111,8 +111,9 @@ impl<P: Platform> Server<P> {
 
     /// One bounded turn.
     pub fn turn(&mut self, now: Nanos, platform: &mut P) -> Next {
+        self.disks.time_scans(now);
         let mut more = self.take_from_store(now, platform);
-        self.shake_hands(platform);
+        more |= self.shake_hands(platform);
         more |= self.advance(now, platform);
         if let Some(hotplug) = &mut self.hotplug {
             hotplug.tick(now, &mut self.client);
@@ -127,7 +128,8 @@ impl<P: Platform> Server<P> {
             (_, true) => Next::Again,
             (_, false) => {
                 let hotplug = self.hotplug.as_ref().and_then(Hotplug::next_deadline);
-                Next::Sleep([hotplug, self.counters.due(), self.reset_at].into_iter().flatten().min())
+                let scans = self.disks.scan_deadline();
+                Next::Sleep([hotplug, self.counters.due(), self.reset_at, scans].into_iter().flatten().min())
             }
         }
     }
@@ -157,8 +159,9 @@ impl<P: Platform> Server<P> {
         }
     }
 
-    /// Does what the PCI handshake asks for.
-    fn shake_hands(&mut self, platform: &mut P) {
+    /// Does what the PCI handshake asks for; whether a disk was started, which waits, so that `now` is past.
+    fn shake_hands(&mut self, platform: &mut P) -> bool {
+        let mut started = false;
         while let Some(task) = self.pci.next(&mut self.client) {
             match task {
                 Task::OpenChannel(back) => {
@@ -168,10 +171,14 @@ impl<P: Platform> Server<P> {
                     );
                 }
                 Task::CloseChannel => platform.close_pci_channel(),
-                Task::Attach(address) => self.disks.attach(address, platform),
+                Task::Attach(address) => {
+                    self.disks.attach(address, platform);
+                    started = true;
+                }
                 Task::Detach(address) => self.disks.detach(address, &mut self.volumes, platform),
             }
         }
+        started
     }
 
     /// Moves on to the next stage when its time has come; whether anything changed.
@@ -179,7 +186,7 @@ impl<P: Platform> Server<P> {
         if self.reset_at.take_if(|at| *at <= now).is_some() {
             self.disks.reset_busy(&self.backend, platform);
         }
-        self.disks.poll_scans(&mut self.volumes, &mut self.backend);
+        self.disks.poll_scans(now, &mut self.volumes, &mut self.backend, platform);
         let drained = self.hotplug.as_ref().is_some_and(Hotplug::is_drained);
         let next = match self.stage {
             Stage::Starting if self.pci.is_settled() && !self.disks.is_scanning() => {

@@ -1,6 +1,6 @@
 //! The volumes on offer: which disks and partitions there are, and which vbd holds which.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -26,8 +26,8 @@ pub(super) enum Denial {
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
     tables: Vec<DiskTable>,
-    /// Numbers of disks that were taken away.
-    taken_away: BTreeSet<usize>,
+    /// Why nothing of these disks can be had any more.
+    withdrawn: BTreeMap<usize, &'static str>,
     claims: Claims,
 }
 
@@ -37,10 +37,12 @@ impl Volumes {
         self.tables.push(DiskTable { geometry, partitions });
     }
 
-    /// A disk was taken away: nothing of it can be had any more. Its number stays its own.
-    pub(super) fn remove_disk(&mut self, number: usize) {
-        self.taken_away.insert(number);
-        self.tables[number].partitions = Ok(Vec::new());
+    /// Nothing of this disk can be had any more, and this is why. Its number stays its own.
+    pub(super) fn withdraw_disk(&mut self, number: usize, reason: &'static str) {
+        self.withdrawn.insert(number, reason);
+        if let Ok(partitions) = &mut self.tables[number].partitions {
+            partitions.clear();
+        }
     }
 
     /// Finds what `target` names and claims it for a vbd, which must hold nothing.
@@ -55,13 +57,16 @@ impl Volumes {
         pages: &mut impl Pages,
     ) -> Result<Volume, Denial> {
         let refused = |reason: &dyn ToString| Denial::Refused(format!("volume '{target}': {}", reason.to_string()));
-        let extent = match Target::parse(target).map_err(|error| refused(&error))? {
+        let target = Target::parse(target).map_err(|error| refused(&error))?;
+        if let Target::Disk(id) | Target::Partition { disk: Some(id), .. } = target
+            && let Some(reason) = self.withdrawn.get(&id.0.into())
+        {
+            return Err(refused(reason));
+        }
+        let extent = match target {
             Target::Ram { bytes } => {
                 let too_big = "not enough memory (raise memory= of driverdom)";
                 return RamVolume::create(bytes, pages).map(Volume::Ram).ok_or_else(|| refused(&too_big));
-            }
-            Target::Disk(id) | Target::Partition { disk: Some(id), .. } if self.taken_away.contains(&id.0.into()) => {
-                return Err(refused(&"that disk was taken away"));
             }
             Target::Disk(id) => locate_disk(id, &self.tables),
             Target::Partition { disk, key } => locate_partition(disk, key, &self.tables),

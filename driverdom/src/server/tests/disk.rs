@@ -24,7 +24,7 @@ pub(super) type Clock = Rc<Cell<Nanos>>;
 /// The disk, as somebody has it: the tests, or a driver from its start to its end.
 #[derive(Clone)]
 pub(super) struct FakeDisk {
-    address: Address,
+    pub(super) address: Address,
     xen: Xen,
     clock: Clock,
     inner: Rc<RefCell<Inner>>,
@@ -45,6 +45,8 @@ pub(super) struct Inner {
     /// Something was written since the last flush.
     pub(super) dirty: bool,
     pub(super) power: Power,
+    /// How long its driver waits when it starts it.
+    pub(super) start_takes: Nanos,
     queued: Vec<Job>,
     active: Vec<Job>,
     /// Drivers that it has had.
@@ -103,6 +105,7 @@ impl FakeDisk {
             fault: None,
             dirty: false,
             power: Power::Off,
+            start_takes: Nanos(0),
             queued: Vec::new(),
             active: Vec::new(),
             drivers: 0,
@@ -135,6 +138,7 @@ impl FakeDisk {
         assert!(inner.active.is_empty() && inner.power != Power::Running, "it has one driver at a time");
         (inner.power, inner.interrupts) = (Power::Running, true);
         inner.drivers += 1;
+        self.clock.set(self.clock.get() + inner.start_takes);
         Self { driver: inner.drivers, ..self.clone() }
     }
 
