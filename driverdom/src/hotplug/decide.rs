@@ -12,7 +12,7 @@ use super::change::{Change, Kind};
 use super::device::{Activity, Device, Question, Verdict};
 use super::engine::{DRAINING_VOLUME_PATIENCE, Hotplug, Turn};
 use super::task::{Purpose, Stage, Task};
-use super::{Action, paths};
+use super::{Action, Claim, paths};
 
 /// What is next for a device.
 enum Next {
@@ -67,8 +67,9 @@ impl Hotplug {
             panic!("{id:?} is not there")
         };
         let Some(seen) = device.seen else { return Next::Refresh };
+        let claim = if self.drain_until.is_some() { Claim::Draining } else { claim(seen) };
         if let Some(verdict) = device.verdict.take()
-            && let Some(next) = carry_out(device, id, seen, verdict)
+            && let Some(next) = carry_out(device, id, seen, verdict, claim)
         {
             return next;
         }
@@ -101,7 +102,7 @@ impl Hotplug {
             Step::Announce => change(Kind::Announce),
             Step::Switch(state) => change(Kind::Switch(state)),
             Step::Fail(state) => change(Kind::Fail(format!("the frontend's state is {state}, which makes no sense"))),
-            Step::Disconnect => Next::Ask(Question::Disconnect, Action::Disconnect { device: id }),
+            Step::Disconnect => Next::Ask(Question::Disconnect, Action::Disconnect { device: id, claim }),
             Step::Close => Next::Close,
             Step::Remove => change(Kind::Remove),
             Step::Forget => Next::Forget,
@@ -188,11 +189,20 @@ impl Hotplug {
     }
 }
 
+/// Whether a device that is disconnected now is on its way out: its directory is gone, was made anew, or is to go.
+fn claim(seen: Seen) -> Claim {
+    match seen.own {
+        Some(own) if own != State::INITIALISING && seen.online => Claim::Kept,
+        _ => Claim::Draining,
+    }
+}
+
 /// What a verdict demands next; it stands until nothing is left in its way. None: it has become pointless.
-fn carry_out(device: &mut Device, id: VbdId, seen: Seen, verdict: Verdict) -> Option<Next> {
+fn carry_out(device: &mut Device, id: VbdId, seen: Seen, verdict: Verdict, claim: Claim) -> Option<Next> {
     if matches!(device.phase, Phase::Linked | Phase::Connected) {
+        let claim = if matches!(verdict, Verdict::Refuse(_)) { Claim::Draining } else { claim };
         device.verdict = Some(verdict);
-        return Some(Next::Ask(Question::Disconnect, Action::Disconnect { device: id }));
+        return Some(Next::Ask(Question::Disconnect, Action::Disconnect { device: id, claim }));
     }
     let own = seen.own.filter(|own| *own != State::CLOSING && (seen.online || *own != State::CLOSED))?;
     let change = |kind| Some(Next::Change(Change { kind, own, online: seen.online }));

@@ -66,6 +66,8 @@ pub enum Action {
     Disconnect {
         /// Which vbd; it holds a volume and rings.
         device: VbdId,
+        /// Whether it will hold the volume for long.
+        claim: Claim,
     },
     /// Give up the claim on the volume, at once.
     Close {
@@ -76,6 +78,15 @@ pub enum Action {
     Shutdown(Shutdown),
     /// xenstore refuses what nothing goes without; the reason is for a person.
     Unusable(String),
+}
+
+/// What is to be expected of the claim of a vbd that is disconnected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The device goes for good, and its claim with it: who wants the volume may wait for it.
+    Draining,
+    /// Only the frontend has closed, and may come back: nobody else can have the volume.
+    Kept,
 }
 
 /// How an [`Action`] ended.

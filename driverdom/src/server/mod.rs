@@ -19,7 +19,7 @@ use xen_proto::xenstore::{Client, Event};
 use xen_proto::{Nanos, Port};
 
 use crate::drivers::pci::{Handshake, Task};
-use crate::hotplug::{Action, Answer, Hotplug, Shutdown};
+use crate::hotplug::{Action, Answer, Claim, Hotplug, Shutdown};
 use counters::Counters;
 use disks::Disks;
 use platform::{Parts, Platform};
@@ -225,8 +225,10 @@ impl<P: Platform> Server<P> {
                     let answer = self.vbds.connect(device, &rings, &mut self.backend, platform);
                     self.answer(now, device, answer);
                 }
-                Action::Disconnect { device } => {
-                    self.volumes.drain(device);
+                Action::Disconnect { device, claim } => {
+                    if claim == Claim::Draining {
+                        self.volumes.drain(device);
+                    }
                     self.backend.disconnect(device);
                 }
                 Action::Close { device } => {

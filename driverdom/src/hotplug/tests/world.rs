@@ -74,7 +74,7 @@ impl Glue {
                 self.held.insert(device, Held::Rings(target));
                 Some((device, Answer::Connected))
             }
-            Action::Disconnect { device } => {
+            Action::Disconnect { device, .. } => {
                 assert!(matches!(self.held.get(&device), Some(Held::Rings(_))), "{device:?} has no rings");
                 if self.slow {
                     self.disconnecting.push(device);

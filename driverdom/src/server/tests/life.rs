@@ -1,5 +1,6 @@
 //! From the first turn to the last, and guests as they come and go when nothing is wrong.
 
+use blkback_core::backend::VbdId;
 use blkback_core::disk::Limits;
 use xen_proto::Nanos;
 
@@ -92,22 +93,48 @@ fn a_guest_that_closes_and_comes_back_keeps_its_volume() {
         for state in states {
             world.close(disk, *state);
             world.run();
+            refused_for_good(&mut world, other, disk);
         }
         world.reconnect(disk);
         world.run();
         assert_eq!(world.own(disk), "4", "after {states:?}");
-        world.attach(other, "disk0", "r", Manner::Linux);
-        world.run();
-        assert_eq!(world.outcome(other), Some(Outcome::AttachRefused), "it is in use, now as before");
-        let reason = world.reason(other).expect("a reason");
-        assert!(reason.contains("in use by domain 5 device 1"), "{reason}");
-        world.detach(other, Force::Off);
-        world.run();
+        refused_for_good(&mut world, other, disk);
     }
     world.work(disk, 50);
     world.run();
     assert!(world.front(disk).is_idle());
     world.compare();
+}
+
+#[test]
+fn a_frontend_that_closes_with_requests_under_way_keeps_its_volume_until_it_is_detached() {
+    let mut world = World::new([5, 6], &[PARTS]);
+    let (disk, other) = (id(5, 1), id(6, 1));
+    world.connect(disk, "gpt:home", "w");
+    world.disks[0].set_latency(Latency::Fixed(Nanos::from_millis(2_000)));
+    world.work(disk, 50);
+    world.close(disk, 6);
+    world.run();
+    assert_eq!(world.own(disk), "4", "requests are under way");
+    refused_for_good(&mut world, other, disk);
+    world.pass(3_000);
+    assert_eq!(world.own(disk), "6");
+    refused_for_good(&mut world, other, disk);
+    world.detach(disk, Force::Off);
+    world.pass(600);
+    world.connect(other, "gpt:home", "w");
+}
+
+/// Somebody else's attach is refused at once, and told who has the volume.
+fn refused_for_good(world: &mut World, other: VbdId, holder: VbdId) {
+    let now = world.now();
+    world.attach(other, "disk0", "r", Manner::Linux);
+    world.run();
+    assert_eq!((world.outcome(other), world.now()), (Some(Outcome::AttachRefused), now));
+    let reason = world.reason(other).expect("a reason");
+    assert!(reason.contains(&format!("in use by domain {} device {}", holder.domain, holder.device)), "{reason}");
+    world.detach(other, Force::Off);
+    world.run();
 }
 
 #[test]
