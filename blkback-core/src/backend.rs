@@ -82,6 +82,8 @@ pub enum Progress {
 pub enum Report<R> {
     /// The frontend wrote impossible ring indices. Nothing more is taken from this vbd; disconnect it.
     Broken(VbdId),
+    /// The disk does not know flushes though it has a write cache; said once for each connection.
+    FlushUnsupported(VbdId),
     /// A disconnected vbd has nothing under way any more: no device can reach a page of the guest on its behalf.
     Drained(Drained<R>),
 }

@@ -88,6 +88,8 @@ pub(crate) struct Vbd<R> {
     pub(crate) load: Load,
     /// Whether its lane counts it as busy.
     pub(crate) busy: bool,
+    /// Whether its disk turned out not to flush.
+    pub(crate) flush_unsupported: bool,
     /// Whether it is in [`Table::dirty`].
     dirty: bool,
     stats: Stats,
@@ -107,6 +109,7 @@ impl<R: SharedRing> Vbd<R> {
             intake: Intake::Armed,
             load: Load::default(),
             busy: false,
+            flush_unsupported: false,
             dirty: false,
             stats: Stats::default(),
         }

@@ -9,6 +9,7 @@ use crate::flight::{Flight, Progress};
 use crate::intake::{BATCH_SEGMENTS, Batch, Checked, End, Taken};
 use crate::lane::{Finished, Room};
 use crate::pool::Mapped;
+use crate::request::Action;
 use crate::vbd::{Intake, Load, VbdIndex};
 use crate::volume::Volume;
 
@@ -34,6 +35,11 @@ impl<R: SharedRing> Backend<R> {
         let vbd = self.vbds.get_mut(index);
         vbd.load = vbd.load - load;
         vbd.answer(owed, action, sectors, status);
+        if (action, status) == (Action::Flush, Status::NotSupported)
+            && !core::mem::replace(&mut vbd.flush_unsupported, true)
+        {
+            self.reports.push_back(Report::FlushUnsupported(vbd.id));
+        }
         let over_share = vbd.intake == Intake::OverShare;
         self.vbds.mark(index);
         if over_share {

@@ -167,6 +167,16 @@ fn flushes() {
         check(setup, request, commands, status);
     }
     check(no_cache, with_data, &[written], Status::Okay);
+    for (setup, reports) in [(USUAL, 0), (no_cache, 0), (no_flush, 1)] {
+        let mut bench = Bench::new(setup);
+        for request in [flush, with_data, flush] {
+            bench.request(request);
+            bench.run();
+        }
+        let told = core::iter::from_fn(|| bench.backend.next_report());
+        let told = told.inspect(|report| assert!(matches!(report, Report::FlushUnsupported(ID)), "{report:?}"));
+        assert_eq!(told.count(), reports, "it is said once");
+    }
 }
 
 #[test]

@@ -151,6 +151,7 @@ impl Soak {
                 self.backend.disconnect(id);
                 self.broken += 1;
             }
+            Report::FlushUnsupported(id) => panic!("{id:?}: all disks know flushes"),
             Report::Drained(drained) => {
                 let at = self.guests.iter().position(|guest| guest.character.id == drained.id);
                 if let Some(at) = at {

@@ -283,6 +283,11 @@ impl<P: Platform> Server<P> {
                     hotplug.frontend_failed(now, device, "impossible indices in its ring".into(), &mut self.client);
                 }
             }
+            Report::FlushUnsupported(device) => {
+                if let Some(hotplug) = &mut self.hotplug {
+                    hotplug.flush_unsupported(now, device, &mut self.client);
+                }
+            }
             Report::Drained(drained) => {
                 let device = drained.id;
                 self.vbds.drained(drained, platform);

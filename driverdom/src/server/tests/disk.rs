@@ -42,6 +42,8 @@ pub(super) struct Inner {
     pub(super) latency: Latency,
     /// A command fails once in so many times.
     pub(super) fault: Option<u64>,
+    /// Whether it knows what a flush is.
+    pub(super) flushes: bool,
     /// Something was written since the last flush.
     pub(super) dirty: bool,
     pub(super) power: Power,
@@ -103,6 +105,7 @@ impl FakeDisk {
             content,
             latency: Latency::UpTo(Nanos(0)),
             fault: None,
+            flushes: true,
             dirty: false,
             power: Power::Off,
             start_takes: Nanos(0),
@@ -212,6 +215,7 @@ impl Inner {
             return Outcome::Failed;
         }
         match job.command {
+            Command::Flush if !self.flushes => return Outcome::Unsupported,
             Command::Flush => self.dirty = false,
             Command::Read(first) => self.transfer(first, job, |segment, bytes| xen.dma_write(segment.addr, bytes)),
             Command::Write(first) => {

@@ -1,5 +1,6 @@
 //! Bad guests, bad disks and a slow xenstored: each harms itself alone.
 
+use blkback_core::backend::VbdId;
 use xen_proto::Nanos;
 
 use super::blkfront::Manner;
@@ -151,6 +152,37 @@ fn a_disk_without_a_write_cache_answers_flushes_without_an_interrupt() {
         world.pass(1);
         assert!(world.front(id(5, 1)).is_idle(), "nothing else wakes us");
     }
+}
+
+#[test]
+fn a_disk_that_does_not_know_flushes_after_all_is_no_longer_said_to() {
+    let mut world = World::new([5, 6], &[PARTS]);
+    let (disk, other) = (id(5, 1), id(6, 1));
+    world.disks[0].inner().flushes = false;
+    for disk in [disk, other] {
+        world.connect(disk, "gpt:home", "r");
+        world.front(disk).bad_disk = true;
+    }
+    let offers = |world: &mut World, disk: VbdId| {
+        world.home(&format!("backend/vbd/{}/{}/feature-flush-cache", disk.domain, disk.device))
+    };
+    assert_eq!(offers(&mut world, disk).as_deref(), Some("1"), "nobody has asked it");
+    world.work(disk, 100);
+    world.run();
+    assert_eq!(offers(&mut world, disk).as_deref(), Some("0"));
+    assert_eq!(world.own(disk), "4");
+    assert_eq!(offers(&mut world, other).as_deref(), Some("1"), "it has not asked");
+    let served = world.connection.served;
+    world.work(disk, 100);
+    world.run();
+    assert!(world.front(disk).is_idle() && world.front(disk).failed > 10, "each flush is answered so");
+    assert_eq!(world.connection.served, served, "it is said once");
+    // It stays so when it connects again.
+    world.close(disk, 6);
+    world.run();
+    world.reconnect(disk);
+    world.run();
+    assert_eq!((world.own(disk).as_str(), offers(&mut world, disk).as_deref()), ("4", Some("0")));
 }
 
 #[test]
