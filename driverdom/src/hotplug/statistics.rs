@@ -30,6 +30,25 @@ impl Histogram {
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
+
+    /// The longest, in milliseconds, rounded up.
+    #[must_use]
+    pub fn max_millis(&self) -> u64 {
+        self.max.0.div_ceil(1_000_000)
+    }
+
+    /// A time in milliseconds that `percent` of all did not exceed: the end of a bucket, or the longest.
+    #[must_use]
+    pub fn percentile_millis(&self, percent: u64) -> u64 {
+        let wanted = (self.count() * percent).div_ceil(100);
+        let mut count = 0;
+        let ends = BUCKET_MILLIS.iter().zip(&self.counts);
+        let reached = |(end, bucket): (&u64, &u64)| {
+            count += bucket;
+            (count >= wanted).then_some(*end)
+        };
+        ends.into_iter().find_map(reached).unwrap_or(u64::MAX).min(self.max_millis())
+    }
 }
 
 /// Counters since the start.
@@ -69,5 +88,24 @@ mod tests {
             assert_eq!(histogram.counts[bucket], before + 1, "{nanos} ns");
         }
         assert_eq!((histogram.count(), histogram.max), (5, Nanos(10_000_000_001)));
+    }
+
+    #[test]
+    fn percentiles() {
+        let half_slow = [[1; 50], [30; 50]].concat();
+        for (millis, p50, p99, max) in [
+            (&[][..], 0, 0, 0),
+            (&[7], 7, 7, 7),
+            (&[1, 7], 1, 7, 7),
+            (&[3; 99], 3, 3, 3),
+            (&half_slow, 1, 30, 30),
+            (&[[3; 98].as_slice(), &[40, 90]].concat(), 5, 50, 90),
+            (&[20_000, 30_000], 30_000, 30_000, 30_000),
+        ] {
+            let mut histogram = Histogram::default();
+            millis.iter().for_each(|millis| histogram.add(Nanos::from_millis(*millis)));
+            let found = (histogram.percentile_millis(50), histogram.percentile_millis(99), histogram.max_millis());
+            assert_eq!(found, (p50, p99, max), "{millis:?}");
+        }
     }
 }

@@ -20,7 +20,7 @@ use xen_proto::{Nanos, Port};
 
 use crate::drivers::pci::{Handshake, Task};
 use crate::hotplug::{Action, Answer, Claim, Hotplug, Shutdown};
-use counters::Counters;
+use counters::{Attaches, Counters, Resources};
 use disks::Disks;
 use platform::{Parts, Platform};
 use vbds::{Ring, Vbds};
@@ -120,8 +120,11 @@ impl<P: Platform> Server<P> {
         }
         more |= self.carry_out(now, platform);
         more |= self.move_requests(now, platform);
-        let vbds = self.vbds.len();
-        self.counters.write(now, &mut self.client, || counters::Snapshot { vbds, usage: platform.usage() });
+        let (vbds, hotplug) = (self.vbds.len(), &self.hotplug);
+        self.counters.write(now, &mut self.client, || counters::Snapshot {
+            resources: Resources { vbds, usage: platform.usage() },
+            attaches: hotplug.as_ref().map(|hotplug| Attaches::from(&hotplug.statistics())),
+        });
         self.give_to_store(platform);
         match (self.stage, more) {
             (Stage::Ended(how), _) => Next::End(how),
@@ -154,6 +157,7 @@ impl<P: Platform> Server<P> {
         let Some(event) = self.counters.store_event(event) else { return };
         let Err(event) = self.pci.event(event) else { return };
         if let Some(hotplug) = &mut self.hotplug {
+            self.counters.mark();
             // What is nobody's is the reply to a write of the handshake, or a watch that was just given up.
             hotplug.store_event(now, event, &mut self.client);
         }

@@ -1,5 +1,7 @@
 //! From the first turn to the last, and guests as they come and go when nothing is wrong.
 
+use std::collections::BTreeMap;
+
 use blkback_core::backend::VbdId;
 use blkback_core::disk::Limits;
 use xen_proto::Nanos;
@@ -8,7 +10,7 @@ use super::blkfront::Manner;
 use super::disk::{Latency, Power};
 use super::world::{World, id};
 use crate::drivers::pci::Address;
-use crate::fake::{Force, Outcome};
+use crate::fake::{Force, Frontend, Outcome};
 use crate::hotplug::Shutdown;
 use crate::server::platform::OwnedDisk;
 
@@ -293,6 +295,39 @@ fn what_waits_for_a_disk_that_is_taken_away_fails_without_anybody_waking_us() {
     world.pci.as_mut().expect("it is there").detach(&mut world.store, now, address);
     world.run();
     assert!(world.front(disk).is_idle());
+}
+
+#[test]
+fn how_attaches_went_is_published() {
+    let mut world = World::new([5, 6], &[PARTS]);
+    let quick = |done: u64, refused: u64| {
+        format!(
+            "attach_count={done} attach_p50_ms=0 attach_p99_ms=0 attach_max_ms=0 \
+             connect_count={done} connect_p50_ms=0 connect_p99_ms=0 connect_max_ms=0 refused={refused} failed=0"
+        )
+    };
+    assert_eq!(world.home("data/driverdom/attaches"), Some(quick(0, 0)));
+    world.connect(id(5, 1), "gpt:home", "w");
+    world.connect(id(5, 2), "ram:64K", "w");
+    world.attach(id(6, 1), "gpt:home", "w", Manner::Linux);
+    world.pass(1_100);
+    assert_eq!(world.home("data/driverdom/attaches"), Some(quick(2, 1)));
+    world.store_delay = Nanos::from_millis(1);
+    world.connect(id(6, 2), "ram:64K", "w");
+    world.pass(1_100);
+    let attaches = world.home("data/driverdom/attaches").expect("it is there");
+    let pairs = attaches.split(' ').filter_map(|pair| pair.split_once('='));
+    let values: BTreeMap<&str, u64> = pairs.map(|(key, value)| (key, value.parse().expect("a number"))).collect();
+    assert_eq!((values["attach_count"], values["attach_p50_ms"]), (3, 1), "{attaches}");
+    assert!(values["attach_max_ms"] >= 10 && values["attach_p99_ms"] == values["attach_max_ms"], "{attaches}");
+    // A guest that writes its nodes over and over does not make us write.
+    world.pass(2_000);
+    let published = world.published;
+    for _ in 0..100 {
+        Frontend(id(6, 2)).state(&mut world.store, 4);
+        world.pass(50);
+    }
+    assert_eq!(world.published, published);
 }
 
 #[test]

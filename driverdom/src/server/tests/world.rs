@@ -58,6 +58,8 @@ pub(super) struct World {
     pub(super) store_delay: Nanos,
     /// The toolstack looks at nothing: it is busy starting removals.
     pub(super) toolstack_busy: bool,
+    /// Nodes that we published about ourselves so far.
+    pub(super) published: usize,
     /// Turns so far.
     pub(super) turns: usize,
     pub(super) clock: Clock,
@@ -128,6 +130,7 @@ impl World {
             truths,
             store_delay: Nanos(0),
             toolstack_busy: false,
+            published: 0,
             turns: 0,
             clock,
             dirty: BTreeSet::new(),
@@ -198,6 +201,7 @@ impl World {
     /// What we wrote is checked: nothing is held when others are told so. Then those who watch see it.
     fn effects(&mut self) {
         for (path, value) in std::mem::take(&mut self.connection.effects) {
+            self.published += usize::from(path.starts_with("data/driverdom/"));
             let parts: Vec<&str> = path.split('/').collect();
             let ["backend", "vbd", domain, device, ..] = parts[..] else { continue };
             let id = id(domain.parse().expect("a number"), device.parse().expect("a number"));
