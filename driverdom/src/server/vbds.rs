@@ -21,6 +21,8 @@ pub(super) type Ring<P> = <<P as Platform>::Grants as Grants>::Ring;
 struct Open {
     /// Here while there are no rings; the backend has it otherwise.
     volume: Option<Volume>,
+    /// Its name, as it was asked for.
+    target: String,
     mode: Mode,
 }
 
@@ -49,7 +51,7 @@ impl Vbds {
         match volumes.open(device, target, mode, platform.parts().memory) {
             Ok(volume) => {
                 let shape = volumes.shape(&volume);
-                self.open.insert(device, Open { volume: Some(volume), mode });
+                self.open.insert(device, Open { volume: Some(volume), target: target.into(), mode });
                 Answer::Opened(Properties {
                     sectors: shape.sectors,
                     sector_size: shape.logical_block,
@@ -90,7 +92,13 @@ impl Vbds {
         let Some(volume) = open.volume.take() else {
             unreachable!("hotplug connects a vbd once: {device:?}");
         };
-        backend.connect(Connection { id: device, ring, port, abi: rings.abi, volume, mode: open.mode });
+        let Open { target, mode, .. } = open;
+        let access = match mode {
+            Mode::ReadOnly => "read-only",
+            Mode::ReadWrite => "writable",
+        };
+        log::info!("vbd {}/{}: {target}, {access}: connected", device.domain, device.device);
+        backend.connect(Connection { id: device, ring, port, abi: rings.abi, volume, mode: *mode });
         Answer::Connected
     }
 

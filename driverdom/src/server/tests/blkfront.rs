@@ -339,7 +339,7 @@ impl Blkfront {
         match response.status() {
             Some(Status::Okay) => self.check(&operation, pages),
             Some(Status::NotSupported) if self.bad_disk && response.operation == op::FLUSH_DISKCACHE => {
-                self.failed += 1
+                self.failed += 1;
             }
             Some(Status::Error) if self.may_fail || self.bad_disk => self.failed += 1,
             status => panic!("{:?}: {status:?} for {operation:?}", self.id()),

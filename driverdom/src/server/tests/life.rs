@@ -8,6 +8,7 @@ use xen_proto::Nanos;
 
 use super::blkfront::Manner;
 use super::disk::{Latency, Power};
+use super::logged;
 use super::world::{World, id};
 use crate::drivers::pci::Address;
 use crate::fake::{Force, Frontend, Outcome};
@@ -295,6 +296,20 @@ fn what_waits_for_a_disk_that_is_taken_away_fails_without_anybody_waking_us() {
     world.pci.as_mut().expect("it is there").detach(&mut world.store, now, address);
     world.run();
     assert!(world.front(disk).is_idle());
+}
+
+#[test]
+fn who_connects_to_what_is_logged_once() {
+    logged::listen();
+    let mut world = World::new([4, 5], &[PARTS]);
+    world.connect(id(4, 51712), "gpt:home", "w");
+    world.connect(id(5, 1), "disk0/gpt:root", "r");
+    world.work(id(4, 51712), 100);
+    world.pass(1_000);
+    let lines =
+        ["INFO: vbd 4/51712: gpt:home, writable: connected", "INFO: vbd 5/1: disk0/gpt:root, read-only: connected"];
+    assert_eq!(logged::lines_with("connected"), lines);
+    assert_eq!(logged::lines_with("vbd ").len(), lines.len(), "nothing a request");
 }
 
 #[test]
