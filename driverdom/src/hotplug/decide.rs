@@ -78,7 +78,8 @@ impl Hotplug {
         let step = table(device.phase, seen, times);
         device.seen = Some(Seen { frontend_before: seen.frontend, ..seen });
         let withdraw_flush = step == Step::Rest && device.flush_withdrawn && device.phase == Phase::Connected;
-        let by_the_guest = seen.online && matches!(step, Step::Announce | Step::Switch(_) | Step::Fail(_));
+        let by_the_guest =
+            seen.online && matches!(step, Step::Connect | Step::Announce | Step::Switch(_) | Step::Fail(_));
         let step = match by_the_guest.then(|| guest.spend_change(turn.now)) {
             Some(Err(until)) => Step::Wait(until),
             _ => step,

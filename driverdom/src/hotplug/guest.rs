@@ -6,8 +6,9 @@ use blkback_core::backend::VbdId;
 use xen_proto::xenbus::removal_dwell;
 use xen_proto::{DomId, Nanos};
 
-/// Changes of our states that a guest may cause in [`CHANGES_INTERVAL`]: this many, and [`CHANGES_PER_DEVICE`] for each device
-/// it has. Whoever closes and comes back without pause would else use up the rate of writes that xenstored grants us all.
+/// Changes of our states, and connections, that a guest may cause in [`CHANGES_INTERVAL`]: this many, and
+/// [`CHANGES_PER_DEVICE`] for each device it has. Whoever closes and comes back without pause would else use up the rate of
+/// writes that xenstored grants us all, our time, and the console.
 const CHANGES: usize = 20;
 const CHANGES_PER_DEVICE: usize = 4;
 const CHANGES_INTERVAL: Nanos = Nanos::from_millis(1_000);

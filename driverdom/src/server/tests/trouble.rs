@@ -6,6 +6,7 @@ use xen_proto::Nanos;
 use super::blkfront::Manner;
 use super::disk::Latency;
 use super::hostile::Hostile;
+use super::logged;
 use super::world::{World, id};
 use crate::fake::{Flavour, Force, Frontend, Outcome};
 
@@ -47,6 +48,25 @@ fn a_hostile_guest_is_answered_and_another_makes_full_progress() {
         assert_eq!(world.outcome(bad), Some(Outcome::Removed));
         world.bury(6);
         world.compare();
+    }
+}
+
+#[test]
+fn a_guest_that_connects_and_lets_go_without_pause_does_not_keep_us_busy() {
+    for state in [1, 6] {
+        let mut world = hostile_world(1);
+        logged::listen();
+        for _ in 0..2_500 {
+            for state in [state, 3] {
+                Frontend(id(6, 1)).state(&mut world.store, state);
+                world.pass(1);
+            }
+        }
+        let lines = logged::lines_with("vbd 6/1").len();
+        assert!((20..=5 * 48).contains(&lines), "{lines} lines in 5 s");
+        world.work(id(5, 1), 100);
+        world.run();
+        assert!(world.front(id(5, 1)).is_idle());
     }
 }
 
