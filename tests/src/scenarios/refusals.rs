@@ -3,7 +3,7 @@
 use anyhow::ensure;
 
 use super::Scenario;
-use super::vbd::{Vbd, attach, detach, device_number};
+use super::vbd::{Vbd, attach, device_number};
 use crate::dom0::{Dom0, shell_quoted};
 use crate::driverdom::{Config, Driverdom};
 use crate::guest::{LinuxConfig, LinuxGuest, driverdom_disk};
@@ -84,7 +84,7 @@ fn hot(world: &mut World) -> anyhow::Result<()> {
 
     for (access, target, word) in REFUSALS {
         refused(dom0, &driverdom, &guest, access, &target.replace("GUID-OF-DEMO", &guid), word)?;
-        detach(dom0, &driverdom, &guest.name, "xvdc")?;
+        detach_refused(dom0, &driverdom, &guest.name)?;
     }
     // Corrected: the same device, now with something to have; and the note of the refusal goes.
     let vbd = attach(dom0, &driverdom, &guest.name, "xvdc", "r", "gpt:second")?;
@@ -98,6 +98,15 @@ fn hot(world: &mut World) -> anyhow::Result<()> {
     let rounds: u32 = lines[0].split_whitespace().next().unwrap_or("0").parse()?;
     ensure!(rounds >= 3, "only {rounds} rounds of reading beside the refusals");
     Ok(())
+}
+
+/// Ends xl's record of a refused device: xl says that our part is gone already, and nothing else.
+fn detach_refused(dom0: &Dom0, driverdom: &Driverdom, guest: &str) -> anyhow::Result<()> {
+    let vbd = Vbd::of(dom0, driverdom, guest, "xvdc")?;
+    let output = dom0.run(&format!("xl block-detach {guest} xvdc"), 60)?;
+    let expected = |line: &str| line.contains("already removed, cleanup frontend only");
+    ensure!(output.rc == 0 && output.err.lines().all(expected), "after a refusal: {output:?}");
+    vbd.check_gone()
 }
 
 /// Where driverdom notes why it refused the device.
