@@ -63,7 +63,7 @@ fn full_quota(world: &mut World) -> anyhow::Result<()> {
     dom0.check("xenstore-control quota set nodes 100000", 30)?;
     result?;
     guest.check("dd if=/dev/zero of=/dev/xvda bs=64k count=4 oflag=direct conv=fsync status=none", 60)?;
-    detach(dom0, &driverdom, &guest.name, "xvdb")?;
+    dom0.check(&format!("xl block-detach {} xvdb", guest.name), 60)?;
     attach(dom0, &driverdom, &guest.name, "xvdb", "rw", "gpt:second")?;
     detach(dom0, &driverdom, &guest.name, "xvdb")
 }
