@@ -24,8 +24,8 @@ pub(crate) struct Arguments {
     /// Only the scenarios in the nested system
     #[arg(long)]
     nested: bool,
-    /// Only those whose name contains this
-    #[arg(long, value_name = "PART")]
+    /// Only those whose name contains this, or one of these, separated by commas
+    #[arg(long, value_name = "PARTS")]
     filter: Option<String>,
     /// Print what would run, and end
     #[arg(long)]
@@ -70,7 +70,7 @@ const HOST_CHECKS: &[HostCheck] = &[
 /// Runs the subcommand.
 pub(crate) fn run(project: &Project, arguments: &Arguments) -> anyhow::Result<Answer> {
     let part = arguments.filter.as_deref();
-    let wanted = |check: &&HostCheck| part.is_none_or(|part| check.name.contains(part));
+    let wanted = |check: &&HostCheck| scenarios::wanted(check.name, part);
     let checks: Vec<_> = if arguments.nested { vec![] } else { HOST_CHECKS.iter().filter(wanted).collect() };
     let planned = if arguments.host { vec![] } else { scenarios::matching(part) };
     if checks.is_empty() && planned.is_empty() {

@@ -2,7 +2,26 @@
 //!
 //! A scenario starts on a machine without guests, with freshly laid out data disks, and need not clean up behind itself.
 
+mod bad_input;
+mod data;
+mod direct;
+mod footprint;
+mod frontend_hotplug;
+mod frontend_load;
+mod frontend_malformed;
+mod frontend_shapes;
+mod frontend_states;
+mod frontend_vanish;
+mod host_bytes;
+mod hotplug;
+mod lifecycle;
+mod oxenstored;
+mod ready;
+mod refusals;
+mod removal;
 mod toolstack;
+mod vbd;
+mod volumes;
 
 use crate::world::{Boot, World};
 
@@ -22,13 +41,38 @@ pub struct Scenario {
 /// All scenarios, in the order in which they run within a boot.
 #[must_use]
 pub fn all() -> Vec<Scenario> {
-    [toolstack::SCENARIOS].concat()
+    [
+        toolstack::SCENARIOS,
+        ready::SCENARIOS,
+        volumes::SCENARIOS,
+        data::SCENARIOS,
+        direct::SCENARIOS,
+        refusals::SCENARIOS,
+        hotplug::SCENARIOS,
+        removal::SCENARIOS,
+        lifecycle::SCENARIOS,
+        bad_input::SCENARIOS,
+        frontend_shapes::SCENARIOS,
+        frontend_malformed::SCENARIOS,
+        frontend_states::SCENARIOS,
+        frontend_hotplug::SCENARIOS,
+        frontend_vanish::SCENARIOS,
+        frontend_load::SCENARIOS,
+        oxenstored::SCENARIOS,
+    ]
+    .concat()
 }
 
-/// Those whose name contains `part`.
+/// Whether `name` contains one of `parts`, which are separated by commas; none ask for everything.
 #[must_use]
-pub fn matching(part: Option<&str>) -> Vec<Scenario> {
-    all().into_iter().filter(|scenario| part.is_none_or(|part| scenario.name.contains(part))).collect()
+pub fn wanted(name: &str, parts: Option<&str>) -> bool {
+    parts.is_none_or(|parts| parts.split(',').any(|part| name.contains(part)))
+}
+
+/// Those that are [`wanted`].
+#[must_use]
+pub fn matching(parts: Option<&str>) -> Vec<Scenario> {
+    all().into_iter().filter(|scenario| wanted(scenario.name, parts)).collect()
 }
 
 #[cfg(test)]
