@@ -74,41 +74,51 @@ fn vanishes(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn vanish_on_a_slow_disk(world: &mut World) -> anyhow::Result<()> {
-    let dom0 = &world.dom0;
+    let World { dom0, qmp, .. } = world;
     let driverdom = Driverdom::start(dom0, &Config { memory_mib: 16, ..Config::default() })?;
+    // The first round makes what stays: directories, and what collections once needed.
+    vanish(dom0, qmp, "crash")?;
     let before = Footprint::take(dom0, &driverdom)?;
-    for how in ["crash", "poweroff"] {
-        let round = |qmp: &mut Qmp| -> anyhow::Result<()> {
-            let guest = connected(dom0, "f-gone")?;
-            throttle(qmp, SLOW)?;
-            guest.last_step(&format!("vanish how={how} depth={DEPTH}"))?;
-            let said = format!("vanishing with {} requests in flight", 2 * DEPTH);
-            dom0.check(&format!("grep -a '{said}' {}", console_log("f-gone")), 30)?;
-            dom0.check(&format!("rm {}", console_log("f-gone")), 30)?;
-            throttle(qmp, 0)?;
-            check_free(dom0, "f-next")?;
-            check_no_zombie(dom0)?;
-            before.check_again(dom0, &driverdom)
-        };
-        round(&mut world.qmp).with_context(|| how)?;
+    for how in ["poweroff", "crash"] {
+        vanish(dom0, qmp, how).with_context(|| how)?;
+        before.check_again(dom0, &driverdom)?;
     }
     Ok(())
 }
 
+/// A guest ends this way with writes in flight, and another one takes its place.
+fn vanish(dom0: &Dom0, qmp: &mut Qmp, how: &str) -> anyhow::Result<()> {
+    let guest = connected(dom0, "f-gone")?;
+    throttle(qmp, SLOW)?;
+    guest.last_step(&format!("vanish how={how} depth={DEPTH}"))?;
+    let said = format!("vanishing with {} requests in flight", 2 * DEPTH);
+    dom0.check(&format!("grep -a '{said}' {0} && rm {0}", console_log("f-gone")), 30)?;
+    throttle(qmp, 0)?;
+    check_free(dom0, "f-next")?;
+    check_no_zombie(dom0)
+}
+
 fn destroyed_in_mid_io(world: &mut World) -> anyhow::Result<()> {
-    let dom0 = &world.dom0;
+    let World { dom0, qmp, .. } = world;
     let driverdom = Driverdom::start(dom0, &Config { memory_mib: 16, ..Config::default() })?;
+    destroy_in_mid_io(dom0, qmp)?;
     let before = Footprint::take(dom0, &driverdom)?;
     for _ in 0..3 {
-        let guest = connected(dom0, "f-killed")?;
-        let count = world.qmp.disk_counts(DISK)?.writes;
-        let _load = guest.begin(&["load vbd=all seconds=600 depth=32 size=88"], 60)?;
-        wait_for_writes(&mut world.qmp, count + 50)?;
-        xl_quietly(dom0, "destroy f-killed", 60)?;
-        check_free(dom0, "f-next")?;
+        destroy_in_mid_io(dom0, qmp)?;
     }
     check_no_zombie(dom0)?;
     before.check_again(dom0, &driverdom)
+}
+
+/// A guest is destroyed while it writes, and another one takes its place at once.
+fn destroy_in_mid_io(dom0: &Dom0, qmp: &mut Qmp) -> anyhow::Result<()> {
+    let guest = connected(dom0, "f-killed")?;
+    let count = qmp.disk_counts(DISK)?.writes;
+    // Its answer never comes: the guest is gone before.
+    let _load = guest.begin(&[format!("load vbd=all seconds=600 depth={DEPTH} size=88")], 60)?;
+    wait_for_writes(qmp, count + 50)?;
+    xl_quietly(dom0, "destroy f-killed", 60)?;
+    check_free(dom0, "f-next")
 }
 
 /// Waits until the data disk has completed `count` writes since QEMU's start.
