@@ -82,7 +82,7 @@ fn hot_attach(world: &mut World) -> anyhow::Result<()> {
     for number in 2..22 {
         round(number).with_context(|| format!("round {number}"))?;
     }
-    before.check_again(dom0, &driverdom)
+    before.check_again_with_heap(dom0, &driverdom)
 }
 
 fn ready_before_the_backend(world: &mut World) -> anyhow::Result<()> {
