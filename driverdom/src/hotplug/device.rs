@@ -10,7 +10,7 @@ use xen_proto::blkif::{VDISK_CDROM, VDISK_READONLY};
 use xen_proto::xenbus::{MAX_REMOVAL_DWELL, MIN_REMOVAL_DWELL, Phase, Seen, State, Times};
 
 use super::Properties;
-use super::guest::Guest;
+use super::guest::{Guest, Removal};
 use super::task::Task;
 
 /// The longest target that is looked at, in bytes.
@@ -43,7 +43,7 @@ pub(super) struct Device {
     /// Until when `InitWait` is held for dom0 to see.
     pub(super) hold_until: Nanos,
     /// The toolstack removes it; counted in its guest.
-    pub(super) closing: bool,
+    pub(super) closing: Option<Removal>,
     /// When it was closed for good.
     pub(super) closed_at: Option<Nanos>,
     /// When it is to be looked at without an event.
@@ -134,7 +134,7 @@ impl Device {
             frontend_ready_at: None,
             waiting_since: None,
             hold_until: Nanos(0),
-            closing: false,
+            closing: None,
             closed_at: None,
             timer: None,
             conflicts: 0,
@@ -158,12 +158,13 @@ impl Device {
         let frontend_before = self.seen.and_then(|seen| seen.frontend);
         self.seen = Some(Seen { own, online, frontend, frontend_before });
         let removed = !online && matches!(own, Some(State::CLOSING | State::CLOSED));
-        if removed && !self.closing {
-            self.closing = true;
-            guest.begin_closing(now);
-        } else if own == Some(State::INITIALISING) && self.closing {
+        if removed && self.closing.is_none() {
+            let removal = if frontend.is_none() { Removal::Forced } else { Removal::Asked };
+            self.closing = Some(removal);
+            guest.begin_closing(now, removal);
+        } else if own == Some(State::INITIALISING) && self.closing.is_some() {
             // Removed and made anew before we looked.
-            self.closing = false;
+            self.closing = None;
             self.closed_at = None;
             guest.end_closing();
         }
@@ -201,7 +202,13 @@ impl Device {
     /// The moments that the table needs.
     pub(super) fn times(&self, now: Nanos, guest: &Guest, drain_until: Option<Nanos>) -> Times {
         let closed_at = self.closed_at.unwrap_or(now);
-        let remove_at = guest.quiet_until.max(closed_at + MIN_REMOVAL_DWELL).min(closed_at + MAX_REMOVAL_DWELL);
+        let remove_at = guest.quiet_until.max(closed_at + MIN_REMOVAL_DWELL);
+        // Devices that are detached side by side are waited for by different commands, each for 10 s. A destroy waits for no
+        // device before it has asked for all.
+        let remove_at = match self.closing {
+            Some(Removal::Forced) => remove_at,
+            _ => remove_at.min(closed_at + MAX_REMOVAL_DWELL),
+        };
         Times { now, hold_until: self.hold_until, remove_at, drain_until: drain_until.unwrap_or_default() }
     }
 }

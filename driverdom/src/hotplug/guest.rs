@@ -13,6 +13,19 @@ const CHANGES: usize = 20;
 const CHANGES_PER_DEVICE: usize = 4;
 const CHANGES_INTERVAL: Nanos = Nanos::from_millis(1_000);
 
+/// How long dom0 may pause between two devices of a guest that it destroys: a loaded one was seen to pause for 3.5 s. It must
+/// not find the first devices gone before it has looked at their answers.
+const DESTROY_PAUSE: Nanos = Nanos::from_millis(5_000);
+
+/// How the toolstack removes a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    /// It asks the frontend to close.
+    Asked,
+    /// It took the frontend's directory away at the same time, as it does when it destroys the guest.
+    Forced,
+}
+
 /// A guest with at least one device.
 #[derive(Debug, Default)]
 pub(super) struct Guest {
@@ -33,9 +46,12 @@ pub(super) struct Guest {
 
 impl Guest {
     /// The toolstack began to remove one more device: the dwell of all of them begins anew.
-    pub(super) fn begin_closing(&mut self, now: Nanos) {
+    pub(super) fn begin_closing(&mut self, now: Nanos, removal: Removal) {
         self.closing += 1;
-        self.quiet_until = now + removal_dwell(self.closing);
+        let dwell = removal_dwell(self.closing);
+        // A destroyed guest's devices go all of them, so there is more to come, and dom0 may pause before it.
+        let more_to_come = removal == Removal::Forced && self.closing < self.devices;
+        self.quiet_until = now + if more_to_come { dwell.max(DESTROY_PAUSE) } else { dwell };
     }
 
     /// The guest causes a change of our state.

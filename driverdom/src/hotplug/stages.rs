@@ -255,7 +255,7 @@ impl Hotplug {
         if let Some(at) = device.timer {
             self.timers.remove(&(at, id));
         }
-        if device.closing {
+        if device.closing.is_some() {
             guest.end_closing();
         }
         self.waiting.remove(&id);

@@ -95,13 +95,34 @@ fn rule_5_no_stream_of_removals_keeps_a_directory_beyond_dom0s_patience() {
     }
     world.pass(1_000);
     for disk in &disks {
-        world.remove(*disk, Force::On);
+        world.remove(*disk, Force::Off);
         world.pass(300);
     }
     world.pass(1_000);
     for disk in disks {
         assert_eq!(world.outcome(disk), Some(Outcome::Removed), "{disk:?}");
     }
+}
+
+#[test]
+fn rule_5_dom0_may_pause_in_the_middle_of_a_destroy() {
+    let mut world = World::new([5]);
+    let disks: Vec<_> = (0..40).map(|device| id(5, device)).collect();
+    for disk in &disks {
+        world.attach_as(*disk, &format!("v{}", disk.device), "w");
+    }
+    world.pass(1_000);
+    let (last, others) = disks.split_last().unwrap();
+    for disk in others {
+        world.remove(*disk, Force::On);
+        world.pass(50);
+    }
+    world.pass(4_000);
+    assert!(others.iter().all(|disk| world.own(*disk) == "6"), "none goes while there is one to come");
+    world.remove(*last, Force::On);
+    world.pass(1_000);
+    assert!(disks.iter().all(|disk| world.outcome(*disk) == Some(Outcome::Removed)));
+    world.assert_nothing_left();
 }
 
 #[test]
