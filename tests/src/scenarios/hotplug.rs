@@ -112,7 +112,7 @@ fn dom0_as_frontend(world: &mut World) -> anyhow::Result<()> {
     round("mkfs.ext4 -q -F /dev/xvda", 0)?;
     let before = Footprint::take(dom0, &driverdom)?;
     round("true", 1)?;
-    before.check_again(dom0, &driverdom)?;
+    before.check_again_with_heap(dom0, &driverdom)?;
 
     attach(dom0, &driverdom, "0", "xvda", "r", "gpt:second")?;
     xl_quietly(dom0, "block-detach 0 xvda", 60)?;

@@ -61,7 +61,8 @@ fn guest_first(world: &mut World) -> anyhow::Result<()> {
     let config = LinuxConfig::new("s-first").disk("xvda", "rw", "gpt:demo");
     let path = LinuxGuest::put_config(dom0, &config)?;
     dom0.put("/guests/driverdom.cfg", Config::default().text().as_bytes())?;
-    xl_quietly(dom0, "create -q -p /guests/driverdom.cfg", 60)?;
+    // xl says that Linux cannot reset the device, which driverdom does itself.
+    dom0.check("xl create -q -p /guests/driverdom.cfg", 60)?;
     let creating = dom0.spawn(&format!("xl create -q {path}"), 120)?;
     dom0.wait_until("xenstore-ls -f /local/domain/$(xl domid driverdom)/backend/vbd | grep 'state = \"1\"'", 60)?;
     xl_quietly(dom0, "unpause driverdom", 30)?;
