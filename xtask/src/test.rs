@@ -83,6 +83,9 @@ pub(crate) fn run(project: &Project, arguments: &Arguments) -> anyhow::Result<An
     for scenario in &planned {
         println!("  {} ({}): {}", scenario.name, scenario.boot.name(), scenario.about);
     }
+    if part.is_none() && !arguments.host && !scenarios::UNPROVEN.is_empty() {
+        println!("not proven yet, run by name only (--filter): {}", scenarios::UNPROVEN.join(", "));
+    }
     if arguments.list {
         return Ok(Answer::Held);
     }
