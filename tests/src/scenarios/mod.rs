@@ -68,11 +68,7 @@ pub fn all() -> Vec<Scenario> {
 pub const UNPROVEN: &[&str] = &[
     "hotplug-20-rounds",
     "hotplug-dom0-as-frontend",
-    "removal-destroy-8-disks",
     "removal-destroy-100-disks",
-    "removal-destroy-in-mid-io",
-    "removal-reboot-and-shutdown",
-    "lifecycle-guest-first",
     "bad-input-configurations",
     "frontend-toggles-100-times",
     "frontend-hot-attach-20-rounds",
