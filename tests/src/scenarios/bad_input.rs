@@ -36,7 +36,7 @@ fn configurations(world: &mut World) -> anyhow::Result<()> {
     let driverdom = world.driverdom(&Config { pci: vec![], memory_mib: 16, ..Config::default() })?;
     let guest = world.linux(&LinuxConfig::new("s-ram").disk("xvda", "rw", "ram:2M"))?;
     Vbd::of(dom0, &driverdom, &guest.name, "xvda")?.wait_connected()?;
-    guest.check("head -c 1M /dev/urandom > /tmp/r && dd if=/tmp/r of=/dev/xvda bs=64k oflag=direct status=none && head -c 1M /dev/xvda | cmp - /tmp/r", 60)?;
+    guest.check("head -c 1048576 /dev/urandom > /tmp/r && dd if=/tmp/r of=/dev/xvda bs=64k oflag=direct status=none && head -c 1048576 /dev/xvda | cmp - /tmp/r", 60)?;
     let none =
         dom0.run(&format!("xl block-attach s-ram {}", shell_quoted(&driverdom_disk("xvdb", "rw", "disk0"))), 60)?;
     ensure!(none.rc != 0, "a disk that is not there was given");

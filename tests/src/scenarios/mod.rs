@@ -70,7 +70,6 @@ pub const UNPROVEN: &[&str] = &[
     "hotplug-dom0-as-frontend",
     "removal-destroy-100-disks",
     "bad-input-configurations",
-    "frontend-toggles-100-times",
     "frontend-hot-attach-20-rounds",
     "frontend-ready-before-the-backend",
     "frontend-never-closes",
