@@ -14,9 +14,6 @@ use super::engine::{DRAINING_VOLUME_PATIENCE, Hotplug, Turn};
 use super::task::{Purpose, Stage, Task};
 use super::{Action, Claim, paths};
 
-/// How often a device that dwells looks whether it still must.
-const DWELL_CHECK: Nanos = Nanos::from_millis(250);
-
 /// What is next for a device.
 enum Next {
     /// Nothing until something changes.
@@ -80,7 +77,6 @@ impl Hotplug {
         let table = if self.drain_until.is_some() { next_step_draining } else { next_step };
         let step = table(device.phase, seen, times);
         device.seen = Some(Seen { frontend_before: seen.frontend, ..seen });
-        let closing = device.closing.is_some();
         let withdraw_flush = step == Step::Rest && device.flush_withdrawn && device.phase == Phase::Connected;
         let by_the_guest =
             seen.online && matches!(step, Step::Connect | Step::Announce | Step::Switch(_) | Step::Fail(_));
@@ -100,8 +96,6 @@ impl Hotplug {
         match step {
             Step::Rest if withdraw_flush && own == State::CONNECTED => change(Kind::WithdrawFlush),
             Step::Rest => Next::Nothing,
-            // The end of a guest's dwell may also come nearer: with its last device.
-            Step::Wait(until) if closing => Next::At(until.min(turn.now + DWELL_CHECK)),
             Step::Wait(until) => Next::At(until),
             Step::Open => self.open(turn, id, change),
             Step::Offer => change(Kind::Offer),

@@ -373,7 +373,7 @@ impl Hotplug {
         }
     }
 
-    fn of_guest(&self, domain: DomId) -> alloc::vec::Vec<VbdId> {
+    pub(super) fn of_guest(&self, domain: DomId) -> alloc::vec::Vec<VbdId> {
         let all = VbdId { domain, device: 0 }..=VbdId { domain, device: u32::MAX };
         self.devices.range(all).map(|(id, _)| *id).collect()
     }

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 
 use blkback_core::backend::VbdId;
-use xen_proto::xenbus::removal_dwell;
+use xen_proto::xenbus::{MAX_REMOVAL_DWELL, removal_dwell};
 use xen_proto::{DomId, Nanos};
 
 /// Changes of our states, and connections, that a guest may cause in [`CHANGES_INTERVAL`]: this many, and
@@ -16,6 +16,9 @@ const CHANGES_INTERVAL: Nanos = Nanos::from_millis(1_000);
 /// How long dom0 may pause between two devices of a guest that it destroys: a loaded one was seen to pause for 3.5 s. It must
 /// not find the first devices gone before it has looked at their answers.
 const DESTROY_PAUSE: Nanos = Nanos::from_millis(5_000);
+/// dom0 looks at a destroyed guest's answers when it has asked for all of them. It is as slow then: where it took 9 s to ask, it
+/// took more than 1 s to look. The devices stay for this fraction of the time that the asking took.
+const LOOKING_FRACTION: u64 = 3;
 
 /// How the toolstack removes a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub(super) struct Guest {
     pub(super) devices: usize,
     /// Of these, devices that the toolstack removes.
     closing: usize,
+    /// When dom0 began to remove them by force.
+    forced_since: Option<Nanos>,
     /// Until when none of them may be removed.
     pub(super) quiet_until: Nanos,
     /// Changes that it caused since [`Self::changes_since`].
@@ -48,10 +53,22 @@ impl Guest {
     /// The toolstack began to remove one more device: the dwell of all of them begins anew.
     pub(super) fn begin_closing(&mut self, now: Nanos, removal: Removal) {
         self.closing += 1;
+        let dwell = match removal {
+            Removal::Asked => removal_dwell(self.closing),
+            Removal::Forced => self.forced_dwell(now),
+        };
+        self.quiet_until = now + dwell;
+    }
+
+    /// A destroyed guest's devices go all of them: before the last there is more to come, and dom0 may pause before it.
+    fn forced_dwell(&mut self, now: Nanos) -> Nanos {
         let dwell = removal_dwell(self.closing);
-        // A destroyed guest's devices go all of them, so there is more to come, and dom0 may pause before it.
-        let more_to_come = removal == Removal::Forced && self.closing < self.devices;
-        self.quiet_until = now + if more_to_come { dwell.max(DESTROY_PAUSE) } else { dwell };
+        let asked_for = now.since(*self.forced_since.get_or_insert(now));
+        if self.closing < self.devices {
+            dwell.max(DESTROY_PAUSE)
+        } else {
+            dwell.max(Nanos(asked_for.0 / LOOKING_FRACTION)).min(MAX_REMOVAL_DWELL)
+        }
     }
 
     /// The guest causes a change of our state.
@@ -72,6 +89,9 @@ impl Guest {
     /// One that was being removed is gone.
     pub(super) fn end_closing(&mut self) {
         self.closing -= 1;
+        if self.closing == 0 {
+            self.forced_since = None;
+        }
     }
 }
 
@@ -126,6 +146,21 @@ mod tests {
         assert_eq!(spent(&mut guest, 5_999), 0);
         assert_eq!(guest.spend_change(Nanos::from_millis(5_999)), Err(Nanos::from_millis(6_000)));
         assert_eq!(spent(&mut guest, 6_000), 32);
+    }
+
+    #[test]
+    fn the_dwell_of_a_destroy_grows_with_the_time_that_dom0_takes_to_ask() {
+        for (devices, pause, between, last) in
+            [(1, 0, 0, 500), (8, 10, 5_000, 500), (100, 20, 5_000, 1_000), (100, 90, 5_000, 2_970), (100, 900, 5_000, 8_000)]
+        {
+            let mut guest = Guest { devices, ..Guest::default() };
+            for asked in 1..=devices {
+                let now = Nanos::from_millis(asked as u64 * pause);
+                guest.begin_closing(now, Removal::Forced);
+                let dwell = if asked < devices { between } else { last };
+                assert_eq!(guest.quiet_until, now + Nanos::from_millis(dwell), "{asked} of {devices}");
+            }
+        }
     }
 
     #[test]

@@ -93,7 +93,9 @@ impl Hotplug {
         };
         let online = is_online(batch.value(1));
         let frontend = batch.value(FRONTEND_SLOT).ok().map(State::parse);
+        let quiet_until = guest.quiet_until;
         device.update(turn.now, own, online, frontend, guest);
+        let dwell_shortened = guest.quiet_until < quiet_until;
         if device.phase == Phase::Fresh {
             let text = |slot: usize| batch.value(CONFIG_SLOT + slot).unwrap_or_default().to_vec();
             device.config = Some(Config { params: text(0), mode: text(1), device_type: text(2) });
@@ -101,6 +103,10 @@ impl Hotplug {
         if device.phase != Phase::Fresh || own != Some(State::INITIALISING) {
             device.waiting_since = None;
             self.waiting.remove(&id);
+        }
+        if dwell_shortened {
+            // The others wait for a later moment.
+            self.of_guest(id.domain).into_iter().for_each(|other| self.enqueue(other));
         }
         self.decide(turn, id);
     }

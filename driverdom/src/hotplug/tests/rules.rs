@@ -120,7 +120,9 @@ fn rule_5_dom0_may_pause_in_the_middle_of_a_destroy() {
     world.pass(4_000);
     assert!(others.iter().all(|disk| world.own(*disk) == "6"), "none goes while there is one to come");
     world.remove(*last, Force::On);
-    world.pass(1_000);
+    world.pass(1_900);
+    assert!(disks.iter().all(|disk| world.own(*disk) == "6"), "it asked for 6 s, so it may look for 2 s");
+    world.pass(200);
     assert!(disks.iter().all(|disk| world.outcome(*disk) == Some(Outcome::Removed)));
     world.assert_nothing_left();
 }
