@@ -84,6 +84,17 @@ impl Qmp {
         })
     }
 
+    /// Whether a driver has told the data disk in `slot` that it drives it (virtio 1.2, 2.1: `DRIVER_OK`), and not reset it since.
+    ///
+    /// # Errors
+    /// When there is no such disk.
+    pub fn device_is_driven(&mut self, slot: u8) -> anyhow::Result<bool> {
+        let path = format!("/machine/peripheral/data{slot}/virtio-backend");
+        let answer = self.execute("x-query-virtio-status", &json!({"path": path}))?;
+        let statuses = answer["status"]["statuses"].as_array().with_context(|| format!("no statuses in {answer}"))?;
+        Ok(statuses.iter().filter_map(Value::as_str).any(|status| status.contains("DRIVER_OK")))
+    }
+
     fn read(&mut self) -> anyhow::Result<Value> {
         let mut line = String::new();
         if self.reader.read_line(&mut line).context("QMP")? == 0 {

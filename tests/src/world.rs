@@ -22,11 +22,13 @@ pub enum Boot {
     Default,
     /// The same under oxenstored.
     Oxenstored,
+    /// Xen without an IOMMU, and no data disks: none could be passed through.
+    NoIommu,
 }
 
 impl Boot {
     /// All, in the order in which they run.
-    pub const ALL: [Self; 2] = [Self::Default, Self::Oxenstored];
+    pub const ALL: [Self; 3] = [Self::Default, Self::Oxenstored, Self::NoIommu];
 
     /// Its name in progress lines and directories.
     #[must_use]
@@ -34,13 +36,22 @@ impl Boot {
         match self {
             Self::Default => "default",
             Self::Oxenstored => "oxenstored",
+            Self::NoIommu => "no-iommu",
+        }
+    }
+
+    /// Its words on Xen's command line.
+    fn xen_words(self) -> Vec<String> {
+        match self {
+            Self::Default | Self::Oxenstored => vec![],
+            Self::NoIommu => vec!["iommu=0".into()],
         }
     }
 
     /// Its words on dom0's kernel command line.
     fn dom0_words(self) -> Vec<String> {
         match self {
-            Self::Default => vec!["store=xenstored".into()],
+            Self::Default | Self::NoIommu => vec!["store=xenstored".into()],
             Self::Oxenstored => vec!["store=oxenstored".into()],
         }
     }
@@ -84,12 +95,16 @@ pub fn machine(boot: Boot, accel: Accel, console: Console, run: &RunDir) -> Mach
         write_log,
     };
     let log = run.path().join(format!("data{LOGGED_DISK}.log"));
+    let disks = match boot {
+        Boot::Default | Boot::Oxenstored => vec![disk(DISK, None), disk(LOGGED_DISK, Some(log))],
+        Boot::NoIommu => vec![],
+    };
     Machine {
         accel,
         memory_mib: MEMORY_MIB,
-        xen_words: vec![],
+        xen_words: boot.xen_words(),
         dom0_words: boot.dom0_words(),
-        disks: vec![disk(DISK, None), disk(LOGGED_DISK, Some(log))],
+        disks,
         console,
     }
 }

@@ -120,7 +120,7 @@ impl Store {
         for directory in ["device", "device/vbd", "control", "backend"] {
             self.put(&format!("{home}/{directory}"), self.node(DOM0, &[domain], b""));
         }
-        for directory in ["data", "error", "control/shutdown"] {
+        for directory in ["data", "error", "control/shutdown", "control/sysrq"] {
             self.put(&format!("{home}/{directory}"), self.node(domain, &[], b""));
         }
     }

@@ -8,13 +8,14 @@ use xen_proto::xenbus::Phase;
 use xen_proto::xenstore::{Client, Event, Payload, QueueError, RequestId, StoreError};
 use xen_proto::{DomId, Nanos};
 
+use super::control::Control;
 use super::device::{Activity, Device, Question, Verdict};
 use super::guest::{FairQueue, Guest};
 use super::listing::Listing;
 use super::paths::{self, Change};
 use super::reasons::{self, Reasons};
 use super::task::Purpose;
-use super::{Action, Answer, FlushCache, Statistics, control};
+use super::{Action, Answer, FlushCache, Statistics};
 
 /// Tasks under way at once; each has at most one transaction, of which the client allows
 /// [`xen_proto::xenstore::MAX_TRANSACTIONS`].
@@ -27,12 +28,13 @@ pub const DRAIN_GRACE: Nanos = Nanos::from_millis(5_000);
 /// Requests that one step of the engine sends at most: the longest stage is the reading of a ring of 16 pages; a watch, or a
 /// note and the removal of another, may come with it.
 const STEP_REQUESTS: usize = 24;
-/// Requests that answer others at once: listings at the start, the clearing of `control/shutdown`, the taking back of `ready`.
+/// Requests that answer others at once: listings at the start, the clearing of a node in `control`, the taking back of `ready`.
 const RESERVE: usize = 8;
 
-/// Tokens of the two watches that are always there; a guest's watch has the guest's number as its token.
+/// Tokens of the watches that are always there; a guest's watch has the guest's number as its token.
 const BACKEND_TOKEN: &str = "backend";
 const SHUTDOWN_TOKEN: &str = "shutdown";
+const SYSRQ_TOKEN: &str = "sysrq";
 
 /// All devices of the domain.
 pub struct Hotplug {
@@ -52,8 +54,8 @@ pub struct Hotplug {
     pub(super) reasons: Reasons,
     pub(super) statistics: Statistics,
     pub(super) drain_until: Option<Nanos>,
-    /// `control/shutdown` is to be read.
-    shutdown_changed: bool,
+    /// Nodes in `control` that are to be read.
+    control_changed: BTreeSet<Control>,
     /// Kinds of device other than ours were logged.
     other_kinds_logged: bool,
 }
@@ -82,11 +84,13 @@ impl Hotplug {
             reasons: Reasons::default(),
             statistics: Statistics::default(),
             drain_until: None,
-            shutdown_changed: false,
+            control_changed: BTreeSet::new(),
             other_kinds_logged: false,
         };
         hotplug.expect(Purpose::WatchBackend, client.watch(paths::BACKEND, BACKEND_TOKEN));
-        hotplug.expect(Purpose::Courtesy("watching control/shutdown"), client.watch(paths::SHUTDOWN, SHUTDOWN_TOKEN));
+        for (control, token) in [(Control::Shutdown, SHUTDOWN_TOKEN), (Control::Sysrq, SYSRQ_TOKEN)] {
+            hotplug.expect(Purpose::Courtesy("watching control"), client.watch(control.path(), token));
+        }
         hotplug
     }
 
@@ -100,7 +104,8 @@ impl Hotplug {
             },
             Event::Watch { path, token } => match token.as_str() {
                 BACKEND_TOKEN => self.backend_changed(now, &path),
-                SHUTDOWN_TOKEN => self.shutdown_changed = true,
+                SHUTDOWN_TOKEN => _ = self.control_changed.insert(Control::Shutdown),
+                SYSRQ_TOKEN => _ = self.control_changed.insert(Control::Sysrq),
                 _ => match paths::domain_number(&token) {
                     Some(domain) => self.frontend_changed(domain, &path),
                     None => return Some(Event::Watch { path, token }),
@@ -233,8 +238,8 @@ impl Hotplug {
     /// Does all that can be done now: bounded by the places for tasks and the client's queue.
     fn work(&mut self, turn: &mut Turn<'_>) {
         while turn.client.room() >= STEP_REQUESTS + RESERVE {
-            if core::mem::take(&mut self.shutdown_changed) {
-                self.expect(Purpose::Shutdown, turn.client.read(None, paths::SHUTDOWN));
+            if let Some(control) = self.control_changed.pop_first() {
+                self.expect(Purpose::Control(control), turn.client.read(None, control.path()));
             } else if let Some(id) = self.complete.pop_front() {
                 self.proceed(turn, id);
             } else if self.running < MAX_TASKS
@@ -282,18 +287,18 @@ impl Hotplug {
                     found.for_each(|id| self.found(turn.now, id));
                 }
             }
-            (Purpose::Shutdown, Ok(Payload::Value(value))) => {
-                if let Some(shutdown) = control::parse(&value) {
+            (Purpose::Control(control), Ok(Payload::Value(value))) => {
+                if let Some(action) = control.parse(&value) {
                     // Emptied, the node says that we have seen it.
                     self.expect(
-                        Purpose::Courtesy("clearing control/shutdown"),
-                        turn.client.write(None, paths::SHUTDOWN, b""),
+                        Purpose::Courtesy("clearing what control asked for"),
+                        turn.client.write(None, control.path(), b""),
                     );
-                    self.actions.push_back(Action::Shutdown(shutdown));
+                    self.actions.push_back(action);
                 }
             }
             (Purpose::Courtesy(what), Err(error)) => log::warn!("xenstore: {what}: {error:?}"),
-            (Purpose::ListKinds | Purpose::Shutdown | Purpose::Courtesy(_), _) => {}
+            (Purpose::ListKinds | Purpose::Control(_) | Purpose::Courtesy(_), _) => {}
         }
     }
 

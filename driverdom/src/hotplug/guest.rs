@@ -150,9 +150,13 @@ mod tests {
 
     #[test]
     fn the_dwell_of_a_destroy_grows_with_the_time_that_dom0_takes_to_ask() {
-        for (devices, pause, between, last) in
-            [(1, 0, 0, 500), (8, 10, 5_000, 500), (100, 20, 5_000, 1_000), (100, 90, 5_000, 2_970), (100, 900, 5_000, 8_000)]
-        {
+        for (devices, pause, between, last) in [
+            (1, 0, 0, 500),
+            (8, 10, 5_000, 500),
+            (100, 20, 5_000, 1_000),
+            (100, 90, 5_000, 2_970),
+            (100, 900, 5_000, 8_000),
+        ] {
             let mut guest = Guest { devices, ..Guest::default() };
             for asked in 1..=devices {
                 let now = Nanos::from_millis(asked as u64 * pause);

@@ -42,7 +42,7 @@ pub use engine::{DRAIN_GRACE, DRAINING_VOLUME_PATIENCE, Hotplug, MAX_TASKS};
 pub use reasons::{MAX_REASONS, REASON_LIFE};
 pub use statistics::{BUCKET_MILLIS, Histogram, Statistics};
 
-/// What is to be done outside of xenstore. All but [`Action::Close`] and the last two are answered by [`Hotplug::done`].
+/// What is to be done outside of xenstore. All but [`Action::Close`] and the last three are answered by [`Hotplug::done`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Find the volume and claim it: [`Answer::Opened`], [`Answer::Draining`] or [`Answer::Refused`].
@@ -76,6 +76,8 @@ pub enum Action {
     },
     /// The toolstack wants the domain to end. Nothing has been done about it yet: see [`Hotplug::drain`].
     Shutdown(Shutdown),
+    /// A person wants the domain to crash (`xl sysrq driverdom c`), to see how the host gets over it.
+    Crash,
     /// xenstore refuses what nothing goes without; the reason is for a person.
     Unusable(String),
 }

@@ -11,8 +11,10 @@ use xen_proto::xenbus::parse_number;
 pub(super) const BACKEND: &str = "backend";
 /// All our block devices.
 pub(super) const VBDS: &str = "backend/vbd";
-/// What the toolstack asks of the domain itself.
+/// How the toolstack wants the domain to end.
 pub(super) const SHUTDOWN: &str = "control/shutdown";
+/// The key that a person pressed, as it were.
+pub(super) const SYSRQ: &str = "control/sysrq";
 /// 1 from when devices are looked after, 0 from when they no longer are.
 pub(super) const READY: &str = "data/driverdom/ready";
 

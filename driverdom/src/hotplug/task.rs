@@ -55,7 +55,7 @@ pub(super) enum Purpose {
     /// Which block devices a guest has.
     ListDevices(xen_proto::DomId),
     /// What the toolstack asks of the domain.
-    Shutdown,
+    Control(super::control::Control),
     /// Nothing depends on it; a failure is logged.
     Courtesy(&'static str),
 }

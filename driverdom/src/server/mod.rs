@@ -242,6 +242,7 @@ impl<P: Platform> Server<P> {
                     }
                 }
                 Action::Shutdown(how) => self.shut_down(now, how),
+                Action::Crash => panic!("crashed, as asked for in control/sysrq"),
                 Action::Unusable(reason) => panic!("driverdom cannot serve: {reason}"),
             }
         }

@@ -22,6 +22,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         boot: Boot::Default,
         run: full_quota,
     },
+    Scenario {
+        name: "bad-input-no-iommu",
+        about: "without an IOMMU xl refuses a config with pci= at once; without pci= driverdom serves RAM",
+        boot: Boot::NoIommu,
+        run: no_iommu,
+    },
 ];
 
 fn configurations(world: &mut World) -> anyhow::Result<()> {
@@ -32,7 +38,12 @@ fn configurations(world: &mut World) -> anyhow::Result<()> {
     }
     let said = start_badly(dom0, &Config { pci: vec!["00:0a.0".into()], ..Config::default() })?;
     ensure!(said.contains("PCI device 0:0:a.0 is not assignable"), "nothing about the device in {said}");
+    serves_ram(world)
+}
 
+/// Without a device RAM volumes work, and a disk that is not there is refused.
+fn serves_ram(world: &World) -> anyhow::Result<()> {
+    let dom0 = &world.dom0;
     let driverdom = world.driverdom(&Config { pci: vec![], memory_mib: 16, ..Config::default() })?;
     let guest = world.linux(&LinuxConfig::new("s-ram").disk("xvda", "rw", "ram:2M"))?;
     Vbd::of(dom0, &driverdom, &guest.name, "xvda")?.wait_connected()?;
@@ -41,6 +52,12 @@ fn configurations(world: &mut World) -> anyhow::Result<()> {
         dom0.run(&format!("xl block-attach s-ram {}", shell_quoted(&driverdom_disk("xvdb", "rw", "disk0"))), 60)?;
     ensure!(none.rc != 0, "a disk that is not there was given");
     Ok(())
+}
+
+fn no_iommu(world: &mut World) -> anyhow::Result<()> {
+    let said = start_badly(&world.dom0, &Config::default())?;
+    ensure!(said.contains("passthrough not supported on this platform"), "nothing about the IOMMU in {said}");
+    serves_ram(world)
 }
 
 /// Starts driverdom with a config that cannot work, and returns what xl and driverdom said about it. The domain must be gone

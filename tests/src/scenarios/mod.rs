@@ -19,6 +19,7 @@ mod oxenstored;
 mod ready;
 mod refusals;
 mod removal;
+mod restart;
 mod toolstack;
 mod vbd;
 mod volumes;
@@ -51,6 +52,7 @@ pub fn all() -> Vec<Scenario> {
         hotplug::SCENARIOS,
         removal::SCENARIOS,
         lifecycle::SCENARIOS,
+        restart::SCENARIOS,
         bad_input::SCENARIOS,
         frontend_shapes::SCENARIOS,
         frontend_malformed::SCENARIOS,
@@ -66,16 +68,12 @@ pub fn all() -> Vec<Scenario> {
 /// Scenarios that have not been seen to pass as they are: they run only when a filter names them, so that what has been proven
 /// is judged by itself. To leave this list a scenario must have passed.
 pub const UNPROVEN: &[&str] = &[
-    "hotplug-20-rounds",
-    "hotplug-dom0-as-frontend",
     "removal-destroy-100-disks",
-    "bad-input-configurations",
-    "frontend-hot-attach-20-rounds",
-    "frontend-storm",
+    "restart-destroyed",
+    "restart-saved-guest",
+    "restart-crashed",
+    "bad-input-no-iommu",
     "frontend-vanishes",
-    "frontend-destroyed-in-mid-io",
-    "frontend-load-disks",
-    "frontend-load-memory",
     "oxenstored-attach-and-detach",
     "oxenstored-destroy-8-disks",
 ];

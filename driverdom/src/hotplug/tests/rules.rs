@@ -310,5 +310,5 @@ fn devices_that_were_there_first_are_served_and_ready_is_said_after_the_listing(
     for disk in disks {
         assert_eq!(world.outcome(disk), Some(Outcome::Attached), "{disk:?}");
     }
-    assert_eq!(world.store.watches_of(DRIVER_DOMAIN), 4, "two of ours and one a guest");
+    assert_eq!(world.store.watches_of(DRIVER_DOMAIN), 5, "three of ours and one a guest");
 }

@@ -44,7 +44,7 @@ fn a_guest_with_20_to_100_disks_comes_and_goes() {
         }
         world.pass(600);
         assert_eq!(world.hotplug.statistics().connect.count(), u64::from(count));
-        assert_eq!(world.store.watches_of(DRIVER_DOMAIN), 3, "one watch a guest");
+        assert_eq!(world.store.watches_of(DRIVER_DOMAIN), 4, "one watch a guest");
         // As `xl destroy` does it: some 50 ms a device.
         for disk in &disks {
             world.remove(*disk, Force::On);

@@ -199,7 +199,7 @@ fn a_full_quota_of_nodes_at_connecting_closes_the_device() {
 #[test]
 fn a_full_quota_of_watches_refuses_that_guests_devices() {
     let mut world = World::new([5, 6]);
-    world.store.limits.watches = 3;
+    world.store.limits.watches = 4;
     world.attach_as(id(5, 1), "disk1", "w");
     world.run();
     world.attach_as(id(6, 1), "disk2", "w");
@@ -208,7 +208,7 @@ fn a_full_quota_of_watches_refuses_that_guests_devices() {
     assert_eq!(world.own(id(6, 1)), "-", "it could not be served, so it must not look as if it were");
     assert!(world.reason(id(6, 1)).expect("a reason").contains("xenstored"));
     assert!(!world.glue.held.contains_key(&id(6, 1)));
-    world.store.limits.watches = 4;
+    world.store.limits.watches = 5;
     world.attach_as(id(6, 1), "disk2", "w");
     world.run();
     assert_eq!(world.outcome(id(6, 1)), Some(Outcome::Attached));
@@ -299,6 +299,17 @@ fn the_toolstack_asks_the_domain_to_end() {
         world.run();
         assert_eq!(world.glue.shutdown, shutdown, "{value}");
         assert_eq!(world.home("control/shutdown").as_deref(), Some(left));
+    }
+}
+
+#[test]
+fn a_person_asks_the_domain_to_crash() {
+    for (key, crashed, left) in [("c", true, ""), ("h", false, "h"), ("cc", false, "cc"), ("", false, "")] {
+        let mut world = World::new([]);
+        world.store.write(xen_proto::DomId(0), 0, "/local/domain/2/control/sysrq", key.as_bytes()).expect("dom0 may");
+        world.run();
+        assert_eq!(world.glue.crashed, crashed, "{key}");
+        assert_eq!(world.home("control/sysrq").as_deref(), Some(left));
     }
 }
 

@@ -43,6 +43,7 @@ pub(super) struct Glue {
     /// All actions, oldest first.
     pub(super) log: Vec<Action>,
     pub(super) shutdown: Option<Shutdown>,
+    pub(super) crashed: bool,
 }
 
 impl Glue {
@@ -88,6 +89,10 @@ impl Glue {
             }
             Action::Shutdown(shutdown) => {
                 self.shutdown = Some(shutdown);
+                None
+            }
+            Action::Crash => {
+                self.crashed = true;
                 None
             }
             Action::Unusable(reason) => panic!("{reason}"),
@@ -290,10 +295,18 @@ impl World {
         assert!(self.glue.held.is_empty(), "held: {:?}", self.glue.held);
         let statistics = self.hotplug.statistics();
         assert_eq!((statistics.devices, statistics.held), (0, 0));
-        assert_eq!(self.store.watches_of(DRIVER_DOMAIN), 2, "watches");
+        assert_eq!(self.store.watches_of(DRIVER_DOMAIN), 3, "watches");
         let home = format!("/local/domain/{DRIVER_DOMAIN}");
-        let ours =
-            ["", "/backend", "/control", "/control/shutdown", "/data", "/data/driverdom", "/data/driverdom/ready"];
+        let ours = [
+            "",
+            "/backend",
+            "/control",
+            "/control/shutdown",
+            "/control/sysrq",
+            "/data",
+            "/data/driverdom",
+            "/data/driverdom/ready",
+        ];
         let allowed: BTreeSet<String> = ours
             .iter()
             .map(|path| format!("{home}{path}"))

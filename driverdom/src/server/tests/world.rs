@@ -456,7 +456,7 @@ impl World {
         let counters = format!("vbds=0 rings=0 mapped_pages=0 granted_pages={granted} free_pages={free} heap_bytes=0");
         assert_eq!(self.home("data/driverdom/counters").unwrap_or(counters.clone()), counters);
         let pci_watches = if self.pci.is_some() { 2 } else { 1 };
-        assert_eq!(self.store.watches_of(DRIVER_DOMAIN), 2 + pci_watches, "watches");
+        assert_eq!(self.store.watches_of(DRIVER_DOMAIN), 3 + pci_watches, "watches");
         let backends = format!("/local/domain/{DRIVER_DOMAIN}/backend");
         let left: Vec<&str> =
             self.store.below(&backends).into_iter().filter(|path| path.len() > backends.len()).collect();
