@@ -20,7 +20,7 @@ pub fn self_check(dom0: &Dom0) -> anyhow::Result<String> {
     let guest = LinuxGuest::create(dom0, &LinuxConfig::new("selfcheck"));
     let beside = guest.and_then(|guest| {
         guest.check(
-            "for i in 1 2 3 4 5 6 7 8; do gzip -c /bin/busybox | gunzip -c | sha256sum; done | sort -u | wc -l",
+            "for i in 1 2 3; do gzip -c /bin/busybox | gunzip -c | sha256sum; done | sort -u | wc -l",
             120,
         )
     });

@@ -113,7 +113,7 @@ fn crashed(world: &mut World) -> anyhow::Result<()> {
     }
     ensure!(world.qmp.device_is_driven(DISK)?, "QEMU does not see the driver that writes");
     xl_quietly(&world.dom0, &format!("sysrq {NAME} c"), 30)?;
-    world.dom0.wait_until(&format!("xl list {NAME} | grep -e '-c-'"), 30)?;
+    world.dom0.wait_until(&format!("xl list {NAME} | awk 'NR == 2 {{print $5}}' | grep c"), 30)?;
     ensure!(!world.qmp.device_is_driven(DISK)?, "the crashed driverdom left its disk running");
     let console = world.dom0.check(&format!("cat {}", console_log(NAME)), 30)?;
     ensure!(console.contains("control/sysrq"), "driverdom did not say why it crashed: {console}");
