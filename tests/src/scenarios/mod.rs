@@ -68,14 +68,8 @@ pub fn all() -> Vec<Scenario> {
 /// Scenarios that have not been seen to pass as they are: they run only when a filter names them, so that what has been proven
 /// is judged by itself. To leave this list a scenario must have passed.
 pub const UNPROVEN: &[&str] = &[
-    "removal-destroy-100-disks",
     "restart-destroyed",
-    "restart-saved-guest",
     "restart-crashed",
-    "bad-input-no-iommu",
-    "frontend-vanishes",
-    "oxenstored-attach-and-detach",
-    "oxenstored-destroy-8-disks",
 ];
 
 /// Whether `name` contains one of `parts`, which are separated by commas; none ask for everything.

@@ -64,6 +64,12 @@ fn serves_a_new_guest(dom0: &Dom0, target: &str) -> anyhow::Result<()> {
     xl_quietly(dom0, "destroy f-new", 60)
 }
 
+/// xl says that Linux cannot reset the device, which driverdom does itself.
+fn destroy_driverdom(dom0: &Dom0) -> anyhow::Result<()> {
+    dom0.check(&format!("xl destroy {NAME}"), 60)?;
+    Ok(())
+}
+
 fn destroyed(world: &mut World) -> anyhow::Result<()> {
     let dom0 = &world.dom0;
     let sector = Sector::new()?;
@@ -71,7 +77,7 @@ fn destroyed(world: &mut World) -> anyhow::Result<()> {
     let config = LinuxConfig::new("s-old").disk("xvda", "rw", "gpt:demo");
     let guest = world.linux(&config)?;
     sector.write(&guest, "xvda")?;
-    xl_quietly(dom0, "destroy driverdom", 60)?;
+    destroy_driverdom(dom0)?;
 
     let driverdom = world.driverdom(&Config::default())?;
     serves_a_new_guest(dom0, "gpt:second")?;
@@ -118,7 +124,7 @@ fn crashed(world: &mut World) -> anyhow::Result<()> {
     let console = world.dom0.check(&format!("cat {}", console_log(NAME)), 30)?;
     ensure!(console.contains("control/sysrq"), "driverdom did not say why it crashed: {console}");
 
-    xl_quietly(&world.dom0, "destroy driverdom", 60)?;
+    destroy_driverdom(&world.dom0)?;
     Driverdom::start(&world.dom0, &Config::default())?;
     serves_a_new_guest(&world.dom0, "gpt:second")?;
     // Whatever the old guest does, it can be destroyed; what it waits for never comes.
