@@ -11,18 +11,26 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
     start: Instant,
+    machine: Option<char>,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self { start: Instant::now() }
+        Self { start: Instant::now(), machine: None }
     }
 }
 
 impl Progress {
+    /// The same clock for one of several machines that run side by side: its lines begin with the machine's letter.
+    #[must_use]
+    pub fn of_machine(self, letter: char) -> Self {
+        Self { machine: Some(letter), ..self }
+    }
+
     /// Prints `line` after the seconds since the start.
     pub fn say(&self, line: &str) {
-        println!("[{:6.1} s] {line}", self.start.elapsed().as_secs_f64());
+        let machine = self.machine.map(|letter| format!("{letter}: ")).unwrap_or_default();
+        println!("[{:6.1} s] {machine}{line}", self.start.elapsed().as_secs_f64());
     }
 
     /// Seconds since the start.

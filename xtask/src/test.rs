@@ -27,6 +27,9 @@ pub(crate) struct Arguments {
     /// Only those whose name contains this, or one of these, separated by commas
     #[arg(long, value_name = "PARTS")]
     filter: Option<String>,
+    /// Nested machines side by side; without it two where memory and CPUs are enough, else one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    machines: Option<u8>,
     /// Print what would run, and end
     #[arg(long)]
     list: bool,
@@ -83,9 +86,6 @@ pub(crate) fn run(project: &Project, arguments: &Arguments) -> anyhow::Result<An
     for scenario in &planned {
         println!("  {} ({}): {}", scenario.name, scenario.boot.name(), scenario.about);
     }
-    if part.is_none() && !arguments.host && !scenarios::UNPROVEN.is_empty() {
-        println!("not proven yet, run by name only (--filter): {}", scenarios::UNPROVEN.join(", "));
-    }
     if arguments.list {
         return Ok(Answer::Held);
     }
@@ -124,10 +124,22 @@ fn run_nested(
     let (guests, _) = progress.stage("guests", || build::build_all(project))?;
     artifacts.guests.extend(guests.into_iter().map(|guest| guest.stripped));
     let directory = project.target.join("nested/test");
-    Ok(runner::run(
-        planned,
-        &Run { artifacts: &artifacts, directory: &directory, accel: arguments.boot.accel.resolve(), progress },
-    ))
+    let machines = arguments.machines.map_or_else(machines_that_fit, usize::from);
+    let accel = arguments.boot.accel.resolve();
+    Ok(runner::run(planned, &Run { artifacts: &artifacts, directory: &directory, accel, machines, progress }))
+}
+
+/// A machine keeps one CPU and a half busy, since most of what xl does is one thing after another, and takes up to 6 GiB.
+fn machines_that_fit() -> usize {
+    let available = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_mib(&text)).unwrap_or(0);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if available >= 12 << 10 && cpus >= 2 { 2 } else { 1 }
+}
+
+/// `MemAvailable` of `/proc/meminfo`, in MiB.
+fn available_mib(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? >> 10)
 }
 
 /// Planned scenarios which could not even be begun.
@@ -189,6 +201,13 @@ fn held(answer: Answer) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn available_memory_is_found() {
+        let text = "MemTotal:       24689732 kB\nMemAvailable:   20480000 kB\nBuffers: 1 kB\n";
+        assert_eq!(available_mib(text), Some(20_000));
+        assert_eq!(available_mib("MemTotal: 1 kB\n"), None);
+    }
 
     #[test]
     fn a_sum_is_as_bad_as_its_worse_half() {

@@ -65,24 +65,16 @@ pub fn all() -> Vec<Scenario> {
     .concat()
 }
 
-/// Scenarios that have not been seen to pass as they are: they run only when a filter names them, so that what has been proven
-/// is judged by itself. To leave this list a scenario must have passed.
-pub const UNPROVEN: &[&str] = &[
-    "restart-destroyed",
-    "restart-crashed",
-];
-
 /// Whether `name` contains one of `parts`, which are separated by commas; none ask for everything.
 #[must_use]
 pub fn wanted(name: &str, parts: Option<&str>) -> bool {
     parts.is_none_or(|parts| parts.split(',').any(|part| name.contains(part)))
 }
 
-/// Those that are [`wanted`]; of the [`UNPROVEN`] only those asked for by name.
+/// Those that are [`wanted`].
 #[must_use]
 pub fn matching(parts: Option<&str>) -> Vec<Scenario> {
-    let proven = |scenario: &Scenario| parts.is_some() || !UNPROVEN.contains(&scenario.name);
-    all().into_iter().filter(|scenario| wanted(scenario.name, parts) && proven(scenario)).collect()
+    all().into_iter().filter(|scenario| wanted(scenario.name, parts)).collect()
 }
 
 #[cfg(test)]
@@ -99,6 +91,5 @@ mod tests {
         let count = names.len();
         names.dedup();
         assert_eq!(names.len(), count);
-        assert!(UNPROVEN.iter().all(|name| names.contains(name)));
     }
 }
