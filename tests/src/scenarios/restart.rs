@@ -108,7 +108,13 @@ fn saved_guest(world: &mut World) -> anyhow::Result<()> {
     sector.expect(&guest, "xvda")
 }
 
+/// Accesses of devices to memory that was no longer theirs, as Xen has logged them.
+fn iommu_faults(dom0: &Dom0) -> anyhow::Result<String> {
+    dom0.check("xl dmesg | grep -c 'DMAR:.*DMA' || true", 30)
+}
+
 fn crashed(world: &mut World) -> anyhow::Result<()> {
+    let faults = iommu_faults(&world.dom0)?;
     world.driverdom(&Config::default())?;
     let guest = TestFront::create(&world.dom0, &TestFrontConfig::new("f-old").disk("xvda", "rw", "gpt:demo"))?;
     guest.step("connect vbd=all")?;
@@ -125,6 +131,7 @@ fn crashed(world: &mut World) -> anyhow::Result<()> {
     ensure!(console.contains("control/sysrq"), "driverdom did not say why it crashed: {console}");
 
     destroy_driverdom(&world.dom0)?;
+    ensure!(iommu_faults(&world.dom0)? == faults, "the disk went on after the crash: see 'xl dmesg'");
     Driverdom::start(&world.dom0, &Config::default())?;
     serves_a_new_guest(&world.dom0, "gpt:second")?;
     // Whatever the old guest does, it can be destroyed; what it waits for never comes.
