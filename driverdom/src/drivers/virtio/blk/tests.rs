@@ -163,6 +163,21 @@ fn the_shape_follows_features_and_configuration() {
 }
 
 #[test]
+fn a_back_that_goes_while_a_disk_starts_leaves_nothing_behind() {
+    let mut rig = Rig::new();
+    let _disk = rig.started();
+    for lasts in 0..rig.bus.calls {
+        let mut rig = Rig::new();
+        rig.bus.lasts = lasts;
+        rig.device.borrow_mut().status = 0;
+        assert!(rig.start().is_err(), "after {lasts} calls");
+        let device = rig.device.borrow();
+        assert_eq!((device.status, device.bound, rig.memory.pages()), (0, false, 0), "after {lasts} calls");
+        assert_eq!(device.panic_zero, [], "after {lasts} calls a panic leaves it alone");
+    }
+}
+
+#[test]
 fn what_cannot_be_driven_is_refused_and_left_quiet() {
     type Spoil = fn(&mut Rig);
     let cases: [(&str, Spoil, StartError); 17] = [
