@@ -4,7 +4,6 @@ mod turn;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::ops::Add;
 
 use xen_proto::blkif::Abi;
 use xen_proto::platform::{DeviceMapping, Events, Grants, PageBytes, Pages, SharedRing};
@@ -16,7 +15,7 @@ use crate::lane::{Finished, Lane};
 use crate::ram::Copier;
 use crate::request::Bounds;
 use crate::stats::Stats;
-use crate::vbd::{Intake, Load, Table, VbdIndex};
+use crate::vbd::{Intake, Table, VbdIndex};
 use crate::volume::{Extent, Mode, Volume};
 
 /// A vbd: one virtual disk of one guest.
@@ -113,7 +112,7 @@ pub struct Backend<R> {
     reports: VecDeque<Report<R>>,
     batch: Batch,
     copier: Copier,
-    /// Requests that are over, and mappings to be ended: both are empty between the steps of a turn.
+    /// Requests of a disk that are over, and mappings to be ended: both are empty between the steps of a turn.
     finished: Vec<Finished>,
     mappings: Vec<DeviceMapping>,
 }
@@ -133,17 +132,17 @@ impl<R: SharedRing> Backend<R> {
         })
     }
 
-    /// Adds a disk and reserves what its requests will need.
+    /// Adds a disk and reserves what its requests will need. `None` if there is not enough memory: nothing is added.
     ///
     /// # Panics
     /// If its commands cannot carry a logical block, or the capacity is below what [`Capacity`] says.
-    pub fn add_disk(&mut self, geometry: Geometry, limits: Limits, capacity: Capacity) -> DiskId {
+    pub fn add_disk(&mut self, geometry: Geometry, limits: Limits, capacity: Capacity) -> Option<DiskId> {
         let id = u16::try_from(self.lanes.len()).expect("fewer disks than PCI functions");
-        self.lanes.push(Lane::new(geometry, limits, capacity));
-        let all: Load = self.lanes.iter().map(Lane::capacity).fold(Load::default(), Load::add);
-        self.finished.reserve(all.requests);
-        self.mappings.reserve(all.segments.max(BATCH_SEGMENTS));
-        DiskId(id)
+        // Both are empty, and between two disks too, so that they hold what the largest has under way.
+        self.finished.try_reserve_exact(capacity.requests).ok()?;
+        self.mappings.try_reserve_exact(capacity.segments.max(BATCH_SEGMENTS)).ok()?;
+        self.lanes.push(Lane::new(geometry, limits, capacity)?);
+        Some(DiskId(id))
     }
 
     /// What a volume is like: its disk, with its own size.

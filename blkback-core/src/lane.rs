@@ -15,6 +15,9 @@ use crate::pool::Pool;
 use crate::request::{Action, MAX_SEGMENTS};
 use crate::vbd::{Load, VbdIndex};
 
+/// Memory that a disk must leave to others, in bytes: its own smaller parts, and all that is taken and given back at run time.
+const SPARE_BYTES: usize = 256 << 10;
+
 /// A disk's part of the engine. All of it is reserved in [`Lane::new`].
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -68,17 +71,24 @@ pub(crate) enum Room {
 }
 
 impl Lane {
-    pub(crate) fn new(geometry: Geometry, limits: Limits, capacity: Capacity) -> Self {
+    /// A lane with nothing under way, `None` if there is not enough memory.
+    pub(crate) fn new(geometry: Geometry, limits: Limits, capacity: Capacity) -> Option<Self> {
         let block = u64::from(geometry.logical_block) / SECTOR_BYTES;
         assert!(block.is_power_of_two() && limits.segments as u64 >= block, "a command must be able to carry a block");
         assert!(capacity.requests > 0 && limits.depth > 0, "a disk must be able to take a request");
         assert!(capacity.segments >= MAX_SEGMENTS, "a disk must be able to take the largest request");
-        Self {
+        let pool = Pool::new(capacity.segments)?;
+        let mut spare = Vec::<u8>::new();
+        spare.try_reserve_exact(SPARE_BYTES).ok()?;
+        // Memory that nobody uses is not allocated at all by an optimizing compiler.
+        core::hint::black_box(&spare);
+        drop(spare);
+        Some(Self {
             geometry,
             limits,
             capacity: Load { requests: capacity.requests, segments: capacity.segments },
             flights: Slab::with_capacity(capacity.requests),
-            pool: Pool::new(capacity.segments),
+            pool,
             tags: Tags::new(limits.depth),
             unsubmitted: VecDeque::with_capacity(capacity.requests),
             dma: Vec::with_capacity(limits.segments.min(MAX_SEGMENTS)),
@@ -86,12 +96,7 @@ impl Lane {
             busy: 0,
             full: false,
             quiet: false,
-        }
-    }
-
-    /// What it can have under way.
-    pub(crate) fn capacity(&self) -> Load {
-        self.capacity
+        })
     }
 
     /// Whether its vbds may take requests now: the disk has taken all that was taken before.

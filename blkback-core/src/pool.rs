@@ -33,17 +33,18 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool for so many segments.
-    pub(crate) fn new(segments: usize) -> Self {
+    /// A pool for so many segments, `None` if there is not enough memory.
+    pub(crate) fn new(segments: usize) -> Option<Self> {
         let empty =
             Mapped { mapping: DeviceMapping { handle: 0, addr: MachineAddr(0) }, run: Run { first: 0, sectors: 0 } };
-        let mut pool = Self { nodes: Vec::with_capacity(segments), free: Chain(None), left: 0 };
+        let mut pool = Self { nodes: Vec::new(), free: Chain(None), left: 0 };
+        pool.nodes.try_reserve_exact(segments).ok()?;
         for at in (0..u32::MAX).take(segments) {
             let next = core::mem::replace(&mut pool.free, Chain(Some(at)));
             pool.nodes.push(Node { mapped: empty, next });
             pool.left = at as usize + 1;
         }
-        pool
+        Some(pool)
     }
 
     /// Segments that are free.
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn chains_keep_their_order_and_come_back() {
-        let mut pool = Pool::new(5);
+        let mut pool = Pool::new(5).unwrap();
         for round in 0..4 {
             let a = pool.keep((0..2).map(mapped));
             let b = pool.keep((10..13).map(mapped));
@@ -121,6 +122,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "within left()")]
     fn more_than_it_has_is_a_bug() {
-        Pool::new(2).keep((0..3).map(mapped));
+        Pool::new(2).unwrap().keep((0..3).map(mapped));
     }
 }

@@ -122,9 +122,12 @@ impl<R: SharedRing> Vbd<R> {
         }
         let mut slot: Slot = [0; _];
         let (bytes, _) = slot.split_at_mut(self.abi.slot_bytes());
-        while !self.ring.take(bytes)? {
-            if self.ring.final_check()? == Check::Sleep {
-                return Ok(Next::Dry);
+        if !self.ring.take(bytes)? {
+            match self.ring.final_check()? {
+                Check::Sleep => return Ok(Next::Dry),
+                Check::More if self.ring.take(bytes)? => {}
+                // It went back. Looking until it stands still would be looking as long as the guest likes.
+                Check::More => return Err(Broken),
             }
         }
         let raw = RawRequest::from_slot(self.abi, &slot);

@@ -100,7 +100,10 @@ struct Stop {
     value: AtomicU8,
 }
 
-static STOPS: [Stop; 16] = [const { Stop { address: AtomicUsize::new(0), value: AtomicU8::new(0) } }; 16];
+/// As many as PCI's back shows devices on its bus.
+const MAX_STOPS: usize = 32;
+
+static STOPS: [Stop; MAX_STOPS] = [const { Stop { address: AtomicUsize::new(0), value: AtomicU8::new(0) } }; MAX_STOPS];
 
 /// Stops all devices that asked for it. May be called at any moment, more than once.
 pub(crate) fn stop_devices() {

@@ -20,14 +20,16 @@ impl<R: SharedRing> Backend<R> {
     /// Takes what the disks completed, gives them what waited for that, and answers the requests that are over, whose
     /// mappings end first.
     pub(super) fn complete<G: Grants, E, M, D: Disk>(&mut self, platform: &mut Platform<'_, G, E, M, D>) {
-        for (lane, disk) in self.lanes.iter_mut().zip(platform.disks.iter_mut()) {
-            lane.complete(disk, &mut self.finished, &mut self.mappings);
+        for (id, disk) in (0..=u16::MAX).map(DiskId).zip(platform.disks.iter_mut()) {
+            let Self { lanes, finished, mappings, .. } = self;
+            let lane = lanes.get_mut(usize::from(id.0)).expect("a disk has a lane");
+            lane.complete(disk, finished, mappings);
             lane.submit(disk);
+            self.end_mappings(platform.grants);
+            let mut finished = core::mem::take(&mut self.finished);
+            finished.drain(..).for_each(|finished| self.answer(finished));
+            self.finished = finished;
         }
-        self.end_mappings(platform.grants);
-        let mut finished = core::mem::take(&mut self.finished);
-        finished.drain(..).for_each(|finished| self.answer(finished));
-        self.finished = finished;
     }
 
     fn answer(&mut self, finished: Finished) {

@@ -225,3 +225,15 @@ fn many_small_answers_are_one_event() {
     assert!(!bench.world.take_event(PORT));
     assert_eq!(bench.answers(), [Status::Okay; 5]);
 }
+
+#[test]
+fn a_disk_for_which_there_is_no_memory_is_not_added() {
+    let mut world = World::new(1);
+    let mut backend = Backend::<Ring>::new(&mut world).unwrap();
+    let geometry =
+        Geometry { sectors: 100, logical_block: 512, physical_block: 512, writable: true, write_cache: false };
+    let limits = Limits { segments: 16, depth: 4 };
+    for (segments, added) in [(usize::MAX / 1024, None), (512, Some(DiskId(0))), (512, Some(DiskId(1)))] {
+        assert_eq!(backend.add_disk(geometry, limits, Capacity { requests: 8, segments }), added, "{segments}");
+    }
+}

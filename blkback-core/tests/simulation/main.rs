@@ -4,6 +4,7 @@
 mod cases;
 mod disk;
 mod fairness;
+mod flicker;
 mod guest;
 mod hostile;
 mod rng;

@@ -17,6 +17,9 @@ use crate::drivers::pci::Address;
 /// What all vbds of a disk may have under way together: 8,192 pages are 32 MiB, more than the memory that driverdom has.
 const CAPACITY: Capacity = Capacity { requests: 128, segments: 8192 };
 
+/// Each disk that ever came keeps its share of the heap.
+const TOO_MANY: &str = "not enough memory for another disk (raise memory= of driverdom)";
+
 /// All disks.
 #[derive(Debug)]
 pub(super) struct Disks<D> {
@@ -107,10 +110,15 @@ impl<D: OwnedDisk> Disks<D> {
     ) {
         self.scanning.iter_mut().for_each(|scan| scan.poll(now, platform));
         while let Some(partitions) = self.scanning.first_mut().and_then(|scan| scan.result.take()) {
-            let Scan { disk, given_up, .. } = self.scanning.remove(0);
-            let (number, geometry, limits) = (self.served.len(), disk.geometry(), disk.limits());
+            let scan = self.scanning.remove(0);
+            let (number, geometry, limits) = (self.served.len(), scan.disk.geometry(), scan.disk.limits());
+            if backend.add_disk(geometry, limits, CAPACITY).is_none() {
+                log::error!("PCI device {}: {TOO_MANY}; it is not used", scan.disk.address());
+                stop_scan(scan, platform);
+                continue;
+            }
+            let Scan { disk, given_up, .. } = scan;
             volumes.add_disk(geometry, partitions);
-            backend.add_disk(geometry, limits, CAPACITY);
             if given_up {
                 self.stopped.insert(number);
                 volumes.withdraw_disk(number, "that disk does not answer");

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use blkback_core::Backend;
 use blkback_core::backend::{Connection, Drained, VbdId};
@@ -10,11 +11,15 @@ use blkback_core::volume::{Mode, Volume};
 use xen_proto::platform::{Events, Grants};
 
 use super::platform::{Parts, Platform};
-use super::volumes::{Denial, Volumes};
+use super::volumes::{Denial, OUT_OF_MEMORY, Volumes};
 use crate::hotplug::{Answer, FlushCache, Properties, Rings};
 
 /// A ring as the platform maps it.
 pub(super) type Ring<P> = <<P as Platform>::Grants as Grants>::Ring;
+
+/// Memory that a vbd must leave to others, in bytes: all vbds take and give back that much at run time, e.g. for what guests
+/// write into xenstore while it is read.
+const SPARE_BYTES: usize = 256 << 10;
 
 /// A vbd that holds a volume.
 #[derive(Debug)]
@@ -48,6 +53,9 @@ impl Vbds {
         volumes: &mut Volumes,
         platform: &mut P,
     ) -> Answer {
+        if !is_allocatable(SPARE_BYTES) {
+            return Answer::Refused(format!("volume '{target}': {OUT_OF_MEMORY}"));
+        }
         match volumes.open(device, target, mode, platform.parts().memory) {
             Ok(volume) => {
                 let shape = volumes.shape(&volume);
@@ -119,5 +127,25 @@ impl Vbds {
             unreachable!("a vbd without rings is closed, and once: {device:?}");
         };
         volumes.close(device, volume, platform.parts().memory);
+    }
+}
+
+/// Whether the heap has so many bytes.
+fn is_allocatable(bytes: usize) -> bool {
+    let mut memory = Vec::<u8>::new();
+    let reserved = memory.try_reserve_exact(bytes).is_ok();
+    // Memory that nobody uses is not allocated at all by an optimizing compiler.
+    core::hint::black_box(&memory);
+    reserved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_heap_does_not_have_is_seen() {
+        assert!(is_allocatable(SPARE_BYTES));
+        assert!(!is_allocatable(isize::MAX.unsigned_abs()));
     }
 }

@@ -13,6 +13,9 @@ use blkback_core::ram::RamVolume;
 use blkback_core::volume::{DiskTable, Mode, Target, Volume, locate_disk, locate_partition};
 use xen_proto::platform::Pages;
 
+/// The reason, for a person, when memory does not suffice.
+pub(super) const OUT_OF_MEMORY: &str = "not enough memory (raise memory= of driverdom)";
+
 /// Why a volume cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Denial {
@@ -65,8 +68,7 @@ impl Volumes {
         }
         let extent = match target {
             Target::Ram { bytes } => {
-                let too_big = "not enough memory (raise memory= of driverdom)";
-                return RamVolume::create(bytes, pages).map(Volume::Ram).ok_or_else(|| refused(&too_big));
+                return RamVolume::create(bytes, pages).map(Volume::Ram).ok_or_else(|| refused(&OUT_OF_MEMORY));
             }
             Target::Disk(id) => locate_disk(id, &self.tables),
             Target::Partition { disk, key } => locate_partition(disk, key, &self.tables),

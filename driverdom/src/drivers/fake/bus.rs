@@ -24,8 +24,9 @@ pub(crate) struct FakeBus {
     pub(crate) msix: bool,
     /// PCI's back has gone.
     pub(crate) gone: bool,
-    /// Calls made.
+    /// Calls made, and after how many it goes.
     pub(crate) calls: usize,
+    pub(crate) lasts: usize,
     device: Option<Shared>,
 }
 
@@ -40,6 +41,7 @@ impl FakeBus {
             msix: false,
             gone: false,
             calls: 0,
+            lasts: usize::MAX,
             device: None,
         };
         bus.put(0, &vendor.to_le_bytes());
@@ -81,7 +83,7 @@ impl FakeBus {
 
     fn call(&mut self, device: Address) -> Result<(), BusError> {
         self.calls += 1;
-        if self.gone {
+        if self.gone || self.calls > self.lasts {
             return Err(BusError::Silent);
         }
         if device == ADDRESS { Ok(()) } else { Err(BusError::Refused(-1)) }

@@ -316,7 +316,8 @@ impl Config {
         // Without a word of the device, one segment is all that is sure to be taken. A chain is no longer than the queue (2.7.5.3.1).
         let seg_max = if features.contains(Features::SEG_MAX) { self.seg_max as usize } else { 1 };
         let segments = seg_max.min(MAX_CHAIN.min(queue_size.into()).saturating_sub(OVERHEAD));
-        if segments == 0 {
+        // A guest may scatter a block over as many segments as it has sectors, and a command carries whole blocks.
+        if segments < logical_block as usize / 512 {
             return Err(StartError::BadGeometry);
         }
         let writeback = !features.contains(Features::CONFIG_WCE) || self.writeback != 0;

@@ -119,8 +119,9 @@ impl<R: Registers> Transport<R> {
             device_len: device_place.len,
         };
         transport.reset()?;
-        transport.common.zero_on_panic(common::DEVICE_STATUS);
         function.enable_master()?;
+        // Last, when nothing can fail any more: it must not be written to when it is somebody else's.
+        transport.common.zero_on_panic(common::DEVICE_STATUS);
         Ok(transport)
     }
 

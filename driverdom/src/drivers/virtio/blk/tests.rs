@@ -126,8 +126,14 @@ fn the_shape_follows_features_and_configuration() {
             Geometry { physical_block: 4096, ..plain },
             limits,
         ),
-        ("silent on segments", ALL - Features::SEG_MAX, config, plain, Limits { segments: 1, ..limits }),
-        ("few segments", ALL, Config { seg_max: 7, ..config }, plain, Limits { segments: 7, ..limits }),
+        (
+            "silent on segments",
+            ALL - Features::SEG_MAX,
+            Config { blk_size: 512, ..config },
+            Geometry { sectors: 4099, logical_block: 512, physical_block: 1024, ..plain },
+            Limits { segments: 1, ..limits },
+        ),
+        ("few segments", ALL, Config { seg_max: 8, ..config }, plain, Limits { segments: 8, ..limits }),
         ("whole pages fit", ALL | Features::SIZE_MAX, Config { size_max: 4096, ..config }, plain, limits),
     ];
     for (what, features, config, geometry, limits) in good {
@@ -144,12 +150,30 @@ fn the_shape_follows_features_and_configuration() {
         ("block of 513", ALL, Config { blk_size: 513, ..config }, 128),
         ("block over a page", ALL, Config { blk_size: 8192, ..config }, 128),
         ("no segments", ALL, Config { seg_max: 0, ..config }, 128),
+        ("segments short of a block", ALL, Config { seg_max: 7, ..config }, 128),
+        ("silent on segments, large block", ALL - Features::SEG_MAX, config, 128),
+        ("queue short of a block", ALL, config, 8),
         ("queue too small", ALL, config, 2),
         ("pages do not fit", ALL | Features::SIZE_MAX, Config { size_max: 4095, ..config }, 128),
         ("size overflows", ALL, Config { capacity: u64::MAX, ..config }, 128),
     ];
     for (what, features, config, queue_size) in bad {
         assert_eq!(config.shape(features, queue_size), Err(StartError::BadGeometry), "{what}");
+    }
+}
+
+#[test]
+fn a_back_that_goes_while_a_disk_starts_leaves_nothing_behind() {
+    let mut rig = Rig::new();
+    let _disk = rig.started();
+    for lasts in 0..rig.bus.calls {
+        let mut rig = Rig::new();
+        rig.bus.lasts = lasts;
+        rig.device.borrow_mut().status = 0;
+        assert!(rig.start().is_err(), "after {lasts} calls");
+        let device = rig.device.borrow();
+        assert_eq!((device.status, device.bound, rig.memory.pages()), (0, false, 0), "after {lasts} calls");
+        assert_eq!(device.panic_zero, [], "after {lasts} calls a panic leaves it alone");
     }
 }
 
