@@ -45,7 +45,11 @@ impl Store {
     pub(crate) fn connect() -> anyhow::Result<Self> {
         let stream = SOCKETS.iter().find_map(|socket| UnixStream::connect(socket).ok());
         let stream = stream.with_context(|| format!("no xenstored at {}: is this dom0?", SOCKETS.join(" or ")))?;
-        Ok(Self { stream, client: Client::new(), replies: BTreeMap::new(), changes: VecDeque::new() })
+        Ok(Self::over(stream))
+    }
+
+    fn over(stream: UnixStream) -> Self {
+        Self { stream, client: Client::new(), replies: BTreeMap::new(), changes: VecDeque::new() }
     }
 
     /// Asks for changes at and below `path`; the first one says `path` itself.
@@ -193,3 +197,6 @@ fn value(reply: Reply, path: &str) -> anyhow::Result<Option<Vec<u8>>> {
         other => bail!("read {path}: {other:?}"),
     }
 }
+
+#[cfg(test)]
+mod tests;
