@@ -21,7 +21,7 @@ mod refusals;
 mod removal;
 mod restart;
 mod toolstack;
-mod vbd;
+pub(crate) mod vbd;
 mod volumes;
 
 use crate::world::{Boot, World};

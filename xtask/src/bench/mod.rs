@@ -1,6 +1,10 @@
 //! `cargo xtask bench`: what is said in seconds and bytes, measured in the nested system and judged.
 
+mod attach;
 mod boot;
+mod destroy;
+mod numbers;
+mod stage;
 
 use std::path::PathBuf;
 
@@ -18,6 +22,8 @@ pub(crate) struct Arguments {
     name: Name,
     #[command(flatten)]
     boot: BootOptions,
+    #[command(flatten)]
+    attach: attach::Options,
     /// Write the rows to this file too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -25,8 +31,12 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Name {
+    /// Seconds of 'xl create', of connecting and of 'xl destroy' by number of disks, and of hot attaches
+    Attach,
     /// From 'xl create' to ready, memory, image size, idle CPU time, destroy
     Boot,
+    /// From 'xl destroy' until the domain is gone, idle and in full I/O, and driverdom's own end
+    Destroy,
 }
 
 /// A promise and whether the measurement keeps it.
@@ -40,8 +50,11 @@ struct Promise {
 pub(crate) fn run(project: &Project, arguments: &Arguments) -> anyhow::Result<Answer> {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!("load of this machine before the run: {}", load.trim());
+    let (accel, progress) = (arguments.boot.accel.resolve(), Progress::default());
     let (rows, promises) = match arguments.name {
-        Name::Boot => boot::run(project, arguments.boot.accel.resolve(), Progress::default())?,
+        Name::Attach => attach::run(project, &arguments.attach, accel, progress)?,
+        Name::Boot => boot::run(project, accel, progress)?,
+        Name::Destroy => destroy::run(project, &arguments.attach, accel, progress)?,
     };
     if let Some(file) = &arguments.json {
         std::fs::write(file, serde_json::to_string_pretty(&rows)?).with_context(|| file.display().to_string())?;
