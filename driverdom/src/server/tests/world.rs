@@ -420,6 +420,17 @@ impl World {
         self.toolstack.outcome(id)
     }
 
+    /// A person types on the console, which has room for so many lines more; what it shows then.
+    pub(super) fn type_keys(&mut self, keys: &str, room: usize) -> Vec<String> {
+        let hardware = Rc::clone(&self.machine.hardware);
+        hardware.borrow_mut().typed.extend(keys.bytes());
+        hardware.borrow_mut().console_room = room;
+        self.woken = true;
+        self.run();
+        let printed = std::mem::take(&mut hardware.borrow_mut().printed);
+        printed
+    }
+
     /// `xl shutdown` of the driver domain; so it ended, or none.
     pub(super) fn shut_down(&mut self, how: &str, millis: u64) -> Option<Shutdown> {
         let path = format!("/local/domain/{DRIVER_DOMAIN}/control/shutdown");
@@ -446,14 +457,16 @@ impl World {
 
     /// Nothing is left of any vbd: not in Xen, not in us, not in xenstore.
     pub(super) fn assert_nothing_left(&mut self) {
-        // The counters are written at most once a second.
-        self.pass(2_000);
+        // The counters are written at most once a second, one node after the other.
+        self.pass(4_000);
         assert_eq!((self.xen.connected(), self.xen.mappings()), (0, 0));
         assert_eq!(self.xen.free_pages(), self.pages_at_rest);
         assert_eq!(self.server.vbds.len(), 0);
         let granted = u8::from(self.pci.is_some());
         let free = self.machine.usage().free_pages;
-        let counters = format!("vbds=0 rings=0 mapped_pages=0 granted_pages={granted} free_pages={free} heap_bytes=0");
+        let counters = format!(
+            "devices=0 vbds=0 connected=0 rings=0 ports=0 mapped_pages=0 granted_pages={granted} free_pages={free} pool_pages={FREE_PAGES} heap_bytes=0 heap_size=0"
+        );
         assert_eq!(self.home("data/driverdom/counters").unwrap_or(counters.clone()), counters);
         let pci_watches = if self.pci.is_some() { 2 } else { 1 };
         assert_eq!(self.store.watches_of(DRIVER_DOMAIN), 3 + pci_watches, "watches");
