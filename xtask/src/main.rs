@@ -16,6 +16,7 @@ mod setup;
 mod shell;
 mod test;
 mod tidy;
+mod top;
 
 use std::process::ExitCode;
 
@@ -44,6 +45,7 @@ enum Command {
     Bench(bench::Arguments),
     Test(test::Arguments),
     Shell(shell::Arguments),
+    Top(top::Arguments),
     ElfCheck(elf_check::Arguments),
     Tidy(tidy::Arguments),
     Dist(dist::Arguments),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&project, &arguments),
         Command::Test(arguments) => test::run(&project, &arguments),
         Command::Shell(arguments) => shell::run(&project, &arguments),
+        Command::Top(arguments) => top::run(&project, &arguments),
         Command::ElfCheck(arguments) => elf_check::run(&project, &arguments),
         Command::Tidy(arguments) => tidy::run(&project, &arguments),
         Command::Dist(arguments) => dist::run(&project, &arguments),

@@ -100,7 +100,7 @@ impl Platform for Guest {
 
     fn peaks(&self) -> Peaks {
         let grants = self.machine.grants.counters();
-        Peaks { mapped_pages: grants.mapped_for_device_peak, batch_pages: grants.longest_batch }
+        Peaks { mapped_pages: grants.mapped_for_device_peak, longest_batch: grants.longest_batch }
     }
 }
 

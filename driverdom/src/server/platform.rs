@@ -108,6 +108,6 @@ pub struct Usage {
 pub struct Peaks {
     /// Guests' pages that a device could reach.
     pub mapped_pages: usize,
-    /// Pages mapped by one call of Xen.
-    pub batch_pages: usize,
+    /// Grant operations that were given to Xen at once.
+    pub longest_batch: usize,
 }

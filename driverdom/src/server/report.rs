@@ -76,8 +76,8 @@ pub(super) fn summary(snapshot: &Snapshot) -> Vec<String> {
             usage.pool_pages
         ),
         format!(
-            "grants    {} pages mapped, at most {}, at most {} by one call; {} rings; {} granted",
-            usage.mapped_pages, peaks.mapped_pages, peaks.batch_pages, usage.rings, usage.granted_pages
+            "grants    {} pages mapped, at most {}; at most {} operations at once; {} rings; {} granted",
+            usage.mapped_pages, peaks.mapped_pages, peaks.longest_batch, usage.rings, usage.granted_pages
         ),
         format!("channels  {}", usage.ports),
     ]
@@ -197,7 +197,7 @@ mod tests {
                 refused: 1,
                 failed: 0,
             }),
-            io: Some(Io { stats, peaks: Peaks { mapped_pages: 320, batch_pages: 64 } }),
+            io: Some(Io { stats, peaks: Peaks { mapped_pages: 320, longest_batch: 64 } }),
         };
         let expected = [
             "devices   4: 3 with a volume, 2 connected; 1 refused, 0 failed",
@@ -207,7 +207,7 @@ mod tests {
             "written   8 requests, 2.0 MiB, 2 flushes",
             "requests  3 under way, 1 failed",
             "memory    heap 97.6 KiB of 2.0 MiB, 700 of 900 pages free",
-            "grants    3 pages mapped, at most 320, at most 64 by one call; 2 rings; 1 granted",
+            "grants    3 pages mapped, at most 320; at most 64 operations at once; 2 rings; 1 granted",
             "channels  5",
         ];
         assert_eq!(summary(&snapshot), expected);

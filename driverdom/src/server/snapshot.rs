@@ -159,7 +159,7 @@ impl fmt::Display for Io {
         let (read, written) = self.bytes();
         write!(f, "reads={reads} writes={writes} flushes={flushes} bytes_read={read} bytes_written={written} ")?;
         write!(f, "errors={errors} in_flight={in_flight} ")?;
-        write!(f, "mapped_pages_max={} batch_pages_max={}", peaks.mapped_pages, peaks.batch_pages)
+        write!(f, "mapped_pages_max={} longest_batch={}", peaks.mapped_pages, peaks.longest_batch)
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
                     errors: u64::MAX,
                     in_flight: u32::MAX,
                 },
-                peaks: Peaks { mapped_pages: usize::MAX, batch_pages: usize::MAX },
+                peaks: Peaks { mapped_pages: usize::MAX, longest_batch: usize::MAX },
             }),
         };
         for part in Part::ALL {

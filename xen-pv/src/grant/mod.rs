@@ -60,7 +60,7 @@ pub struct GrantCounters {
     pub mapped_for_device: usize,
     /// The most that it was.
     pub mapped_for_device_peak: usize,
-    /// The most pages mapped for a device by one hypercall.
+    /// The most operations on others' pages that were given to Xen at once.
     pub longest_batch: usize,
 }
 
@@ -111,6 +111,10 @@ impl GrantTable {
         }
     }
 
+    fn note_batch(&mut self, operations: usize) {
+        self.longest_batch = self.longest_batch.max(operations);
+    }
+
     fn copy_operation(&self, copy: &GrantCopy) -> Result<Copy, GrantStatus> {
         // Xen would copy over any page of ours: only those that hold no object of Rust's are allowed.
         self.pool.borrow().lent(copy.frame).ok_or(GrantStatus(GNTST_BAD_PAGE))?;
@@ -128,6 +132,7 @@ impl Grants for GrantTable {
     type Ring = MappedRing;
 
     fn map_ring(&mut self, domain: DomId, grefs: &[GrantRef]) -> Result<MappedRing, GrantStatus> {
+        self.note_batch(grefs.len());
         let ring = MappedRing::map(&mut self.window, domain, grefs)?;
         self.mapped_rings += 1;
         Ok(ring)
@@ -141,6 +146,7 @@ impl Grants for GrantTable {
     fn map_for_device(&mut self, domain: DomId, maps: &mut [DeviceMap]) {
         let mut operations = [map_operation(domain, GrantRef(0), MapFlags::DEVICE_MAP, None); MAX_BATCH];
         for chunk in maps.chunks_mut(MAX_BATCH) {
+            self.note_batch(chunk.len());
             let operations = &mut operations[..chunk.len()];
             for (operation, map) in operations.iter_mut().zip(chunk.iter()) {
                 let read_only = if map.access == Access::ReadOnly { MapFlags::READONLY } else { MapFlags::empty() };
@@ -153,7 +159,6 @@ impl Grants for GrantTable {
                     .map(|()| DeviceMapping { handle: operation.handle, addr: MachineAddr(operation.dev_bus_addr) });
                 self.mapped_for_device += usize::from(map.result.is_ok());
             }
-            self.longest_batch = self.longest_batch.max(operations.len());
         }
         self.mapped_for_device_peak = self.mapped_for_device_peak.max(self.mapped_for_device);
     }
@@ -161,6 +166,7 @@ impl Grants for GrantTable {
     fn unmap_for_device(&mut self, mappings: &[DeviceMapping]) {
         let mut operations = [unmap_operation(0, None); MAX_BATCH];
         for chunk in mappings.chunks(MAX_BATCH) {
+            self.note_batch(chunk.len());
             let operations = &mut operations[..chunk.len()];
             for (operation, mapping) in operations.iter_mut().zip(chunk) {
                 *operation = UnmapGrantRef { dev_bus_addr: mapping.addr.0, ..unmap_operation(mapping.handle, None) };
@@ -172,6 +178,7 @@ impl Grants for GrantTable {
 
     fn copy(&mut self, copies: &mut [GrantCopy]) {
         for chunk in copies.chunks_mut(MAX_BATCH) {
+            self.note_batch(chunk.len());
             let mut operations = no_operations();
             let mut count = 0;
             for copy in chunk.iter_mut() {
