@@ -11,6 +11,7 @@ mod host_command;
 mod host_tests;
 mod image;
 mod options;
+mod plot;
 mod project;
 mod setup;
 mod shell;
@@ -43,6 +44,7 @@ enum Command {
     Build(build::Arguments),
     Demo(demo::Arguments),
     Bench(bench::Arguments),
+    Plot(plot::Arguments),
     Test(test::Arguments),
     Shell(shell::Arguments),
     Top(top::Arguments),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Build(arguments) => build::run(&project, &arguments),
         Command::Demo(arguments) => demo::run(&project, &arguments),
         Command::Bench(arguments) => bench::run(&project, &arguments),
+        Command::Plot(arguments) => plot::run(&project, &arguments),
         Command::Test(arguments) => test::run(&project, &arguments),
         Command::Shell(arguments) => shell::run(&project, &arguments),
         Command::Top(arguments) => top::run(&project, &arguments),

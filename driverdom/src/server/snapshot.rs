@@ -109,10 +109,7 @@ fn news<T: fmt::Display + PartialEq>(now: Option<T>, before: Option<T>) -> Optio
 impl Io {
     /// Bytes read and written.
     pub(super) const fn bytes(&self) -> (u64, u64) {
-        (
-            self.stats.sectors_read.saturating_mul(SECTOR_BYTES),
-            self.stats.sectors_written.saturating_mul(SECTOR_BYTES),
-        )
+        (self.stats.sectors_read.saturating_mul(SECTOR_BYTES), self.stats.sectors_written.saturating_mul(SECTOR_BYTES))
     }
 }
 

@@ -104,7 +104,8 @@ fn a_report_on_many_devices_goes_on_when_it_is_asked_for_again() {
         world.attach(id(5, device), "disk0", "r", Manner::Linux);
     }
     world.pass(1_000);
-    for (first, last) in [("5/0 ", "and 24 more"), ("5/16 ", "and 8 more"), ("5/32 ", "5/39 "), ("5/0 ", "and 24 more")] {
+    for (first, last) in [("5/0 ", "and 24 more"), ("5/16 ", "and 8 more"), ("5/32 ", "5/39 "), ("5/0 ", "and 24 more")]
+    {
         let printed = world.type_keys("d", 100);
         let last_line = printed.last().expect("a report");
         assert!(printed[1].starts_with(first) && last_line.starts_with(last), "{printed:?}");

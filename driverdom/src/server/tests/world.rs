@@ -431,8 +431,7 @@ impl World {
         hardware.borrow_mut().console_room = room;
         self.woken = true;
         self.run();
-        let printed = std::mem::take(&mut hardware.borrow_mut().printed);
-        printed
+        std::mem::take(&mut hardware.borrow_mut().printed)
     }
 
     /// `xl shutdown` of the driver domain; so it ended, or none.
