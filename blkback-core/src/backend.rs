@@ -236,6 +236,12 @@ impl<R: SharedRing> Backend<R> {
         self.lane(disk).is_idle()
     }
 
+    /// What all vbds have done since the start, those that are gone too.
+    pub fn totals(&self) -> Stats {
+        let in_flight: usize = self.lanes.iter().map(Lane::under_way).sum();
+        Stats { in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX), ..self.vbds.totals }
+    }
+
     /// What a vbd has done, `None` if it is unknown.
     pub fn stats(&self, id: VbdId) -> Option<Stats> {
         Some(self.vbds.get(self.vbds.find(id)?).stats())

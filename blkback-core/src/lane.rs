@@ -124,6 +124,11 @@ impl Lane {
         self.flights.is_empty()
     }
 
+    /// Requests under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.flights.len()
+    }
+
     /// Starts a request for which there is room.
     pub(crate) fn start(&mut self, flight: Flight) {
         self.unsubmitted.push_back(self.flights.insert(flight));

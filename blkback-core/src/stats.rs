@@ -1,10 +1,12 @@
 //! What a vbd has done: counters that only grow, and what is under way.
 
+use core::ops::AddAssign;
+
 use xen_proto::blkif::Status;
 
 use crate::request::Action;
 
-/// Counters of one vbd since it was connected.
+/// Counters of one vbd since it was connected, or of all since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Read requests answered with success.
@@ -21,6 +23,19 @@ pub struct Stats {
     pub errors: u64,
     /// Requests under way now.
     pub in_flight: u32,
+}
+
+impl AddAssign for Stats {
+    fn add_assign(&mut self, other: Self) {
+        let Self { reads, writes, flushes, sectors_read, sectors_written, errors, in_flight } = other;
+        self.reads += reads;
+        self.writes += writes;
+        self.flushes += flushes;
+        self.sectors_read += sectors_read;
+        self.sectors_written += sectors_written;
+        self.errors += errors;
+        self.in_flight += in_flight;
+    }
 }
 
 impl Stats {

@@ -92,7 +92,10 @@ pub(crate) struct Vbd<R> {
     pub(crate) flush_unsupported: bool,
     /// Whether it is in [`Table::dirty`].
     dirty: bool,
+    /// What it did, up to the last [`Table::publish`].
     stats: Stats,
+    /// And since then.
+    recent: Stats,
 }
 
 impl<R: SharedRing> Vbd<R> {
@@ -112,6 +115,7 @@ impl<R: SharedRing> Vbd<R> {
             flush_unsupported: false,
             dirty: false,
             stats: Stats::default(),
+            recent: Stats::default(),
         }
     }
 
@@ -149,13 +153,13 @@ impl<R: SharedRing> Vbd<R> {
 
     /// Puts the answer of a request that moved `sectors` into the ring.
     pub(crate) fn answer(&mut self, owed: Owed, action: Action, sectors: u64, status: Status) {
-        self.stats.count(action, sectors, status);
+        self.recent.count(action, sectors, status);
         self.respond(owed, status);
     }
 
     /// Puts the answer of a request that never started into the ring.
     pub(crate) fn answer_refused(&mut self, owed: Owed, status: Status) {
-        self.stats.errors += 1;
+        self.recent.errors += 1;
         self.respond(owed, status);
     }
 
@@ -195,11 +199,19 @@ pub(crate) struct Table<R> {
     by_port: BTreeMap<Port, VbdIndex>,
     /// Those with responses to publish or with their end to report.
     dirty: Vec<VbdIndex>,
+    /// What all vbds did, those that are gone too.
+    pub(crate) totals: Stats,
 }
 
 impl<R: SharedRing> Table<R> {
-    pub(crate) const fn new() -> Self {
-        Self { vbds: Slab::new(), by_id: BTreeMap::new(), by_port: BTreeMap::new(), dirty: Vec::new() }
+    pub(crate) fn new() -> Self {
+        Self {
+            vbds: Slab::new(),
+            by_id: BTreeMap::new(),
+            by_port: BTreeMap::new(),
+            dirty: Vec::new(),
+            totals: Stats::default(),
+        }
     }
 
     pub(crate) fn insert(&mut self, connection: Connection<R>, bounds: Bounds) -> VbdIndex {
@@ -258,7 +270,10 @@ impl<R: SharedRing> Table<R> {
             if vbd.ring.publish() == Wake::Notify {
                 events.notify(vbd.port);
             }
-            if vbd.is_drained() {
+            let (recent, drained) = (core::mem::take(&mut vbd.recent), vbd.is_drained());
+            vbd.stats += recent;
+            self.totals += recent;
+            if drained {
                 reports.push_back(Report::Drained(self.remove(index)));
             }
         }

@@ -1,4 +1,5 @@
-//! The PV console's output ring: lines for dom0's `xenconsoled`. A reader that is stuck costs us lines, never time.
+//! The PV console: lines for dom0's `xenconsoled`, and what a person types there. A reader that is stuck costs us lines, never
+//! time; a writer that makes no sense is not listened to.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
@@ -7,7 +8,7 @@ use spin::{Mutex, Once};
 use xen_proto::{Nanos, Port};
 
 use crate::abi::event::Send;
-use crate::abi::rings::{CONSOLE_OUT, ConsoleInterface};
+use crate::abi::rings::{CONSOLE_IN, CONSOLE_OUT, ConsoleInterface};
 use crate::abi::shared_info::SharedInfo;
 use crate::clock::Clock;
 use crate::{event, hypercall, ring};
@@ -72,6 +73,56 @@ pub(crate) fn write_urgently(line: &Line) {
         console.push(line.bytes());
         console.notify();
     }
+}
+
+/// Room that [`print`] leaves for lines of the log.
+const ROOM_FOR_LOG: usize = CONSOLE_OUT / 2;
+
+/// There is no room now: an event of the console's port says when to try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+/// Writes a line that a person asked for, cut if it is too long.
+///
+/// # Errors
+/// [`NoRoom`]: the line was not written.
+pub fn print(text: &str) -> Result<(), NoRoom> {
+    let console = CONSOLE.get().ok_or(NoRoom)?;
+    let mut line = Line::new();
+    let _ = line.write_str(text);
+    line.end();
+    if console.room() < ROOM_FOR_LOG + line.len {
+        return Err(NoRoom);
+    }
+    console.push(line.bytes());
+    console.notify();
+    Ok(())
+}
+
+/// Takes what was typed, up to `into.len()` bytes; 0: nothing.
+pub fn read(into: &mut [u8]) -> usize {
+    let Some(console) = CONSOLE.get() else { return 0 };
+    let count = take_typed(console.ring, into);
+    if count > 0 {
+        // The daemon may be waiting for room.
+        console.notify();
+    }
+    count
+}
+
+/// What the daemon's index claims beyond the ring's size was never typed: all of it is skipped.
+fn take_typed(ring: &ConsoleInterface, into: &mut [u8]) -> usize {
+    let prod = ring.in_prod.load(Ordering::Acquire);
+    let cons = ring.in_cons.load(Ordering::Relaxed);
+    let Some(filled) = ring::filled(prod, cons, CONSOLE_IN) else {
+        ring.in_cons.store(prod, Ordering::Release);
+        return 0;
+    };
+    let count = filled.min(into.len());
+    ring::copy_out(&ring.input, cons, &mut into[..count]);
+    #[expect(clippy::cast_possible_truncation, reason = "at most the ring's size")]
+    ring.in_cons.store(cons.wrapping_add(count as u32), Ordering::Release);
+    count
 }
 
 /// Waits, but not for ever, until all that was written has been read: at the end of a domain its console ring is lost, and
@@ -161,6 +212,30 @@ impl Write for Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_typed_is_taken_once_and_nonsense_is_skipped() {
+        // SAFETY: all fields are atomics of integers, for which zero is valid.
+        let ring: ConsoleInterface = unsafe { core::mem::zeroed() };
+        for (place, byte) in ring.input.iter().zip((b'a'..=b'z').cycle()) {
+            place.store(byte, Ordering::Relaxed);
+        }
+        let mut into = [0; 4];
+        for (prod, cons, taken, cons_after) in [
+            (0, 0, &b""[..], 0),
+            (3, 0, b"abc", 3),
+            (6, 0, b"abcd", 4),
+            (1, u32::MAX, b"ja", 1),
+            (1025, 0, b"", 1025),
+            (0, 1, b"", 0),
+            (1024, 0, b"abcd", 4),
+        ] {
+            ring.in_prod.store(prod, Ordering::Relaxed);
+            ring.in_cons.store(cons, Ordering::Relaxed);
+            let count = take_typed(&ring, &mut into);
+            assert_eq!((&into[..count], ring.in_cons.load(Ordering::Relaxed)), (taken, cons_after), "{prod} {cons}");
+        }
+    }
 
     #[test]
     fn lines_are_bounded_and_without_control_characters() {

@@ -22,6 +22,8 @@ pub struct EventChannels {
     /// Words of the bitmap that Xen told us to look at and that may still hold events.
     selected: u64,
     timer: Port,
+    /// Ports that we bound and have not closed.
+    open: usize,
 }
 
 impl EventChannels {
@@ -33,7 +35,7 @@ impl EventChannels {
         hypercall::stop_periodic_timer();
         let mut virq = BindVirq { virq: VIRQ_TIMER, vcpu: 0, port: 0 };
         event_channel_op(&mut virq)?;
-        let mut events = Self { shared, selected: 0, timer: Port(virq.port) };
+        let mut events = Self { shared, selected: 0, timer: Port(virq.port), open: 1 };
         events.unmask(events.timer);
         Ok(events)
     }
@@ -62,8 +64,15 @@ impl EventChannels {
     fn bound<A: EventArgument>(&mut self, mut argument: A, port: impl Fn(&A) -> u32) -> Result<Port, EventError> {
         event_channel_op(&mut argument).map_err(|Errno(errno)| EventError(errno))?;
         let port = Port(port(&argument));
+        self.open += 1;
         self.unmask(port);
         Ok(port)
+    }
+
+    /// Ports that we bound and have not closed, the timer's among them; those of xenstore and the console are not.
+    #[must_use]
+    pub const fn open(&self) -> usize {
+        self.open
     }
 
     /// Takes all pending events in one pass: each pending, unmasked port is cleared, then reported once.
@@ -151,7 +160,7 @@ impl Events for EventChannels {
     fn close(&mut self, port: Port) {
         self.mask(port);
         // Xen refuses only ports that are not ours or not open: closing such a one has no effect, as it should.
-        let _ = event_channel_op(&mut Close { port: port.0 });
+        self.open -= usize::from(event_channel_op(&mut Close { port: port.0 }).is_ok());
         clear_pending(self.shared, port);
     }
 
@@ -187,7 +196,7 @@ mod tests {
     fn fixture() -> EventChannels {
         // SAFETY: all fields of the structure are integers and atomics of integers, for which zero is valid.
         let shared: &'static SharedInfo = Box::leak(Box::new(unsafe { core::mem::zeroed() }));
-        EventChannels { shared, selected: 0, timer: TIMER }
+        EventChannels { shared, selected: 0, timer: TIMER, open: 1 }
     }
 
     /// What Xen does (`evtchn_2l_set_pending`): pending bit, then, if unmasked, selector and pending byte.

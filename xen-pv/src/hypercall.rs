@@ -100,7 +100,9 @@ grant_argument! {
 /// What the operations do to memory (map, unmap, copy into) touches no memory that Rust knows about.
 pub(crate) unsafe fn grant_table_op<A: GrantArgument>(arguments: &mut [A]) -> Result<(), Errno> {
     // SAFETY: `GrantArgument` promises the structure, the slice its extent; the effects are the caller's promise.
-    check(unsafe { hypercall(number::GRANT_TABLE_OP, [A::OP, arguments.as_mut_ptr().expose_provenance(), arguments.len(), 0]) })
+    check(unsafe {
+        hypercall(number::GRANT_TABLE_OP, [A::OP, arguments.as_mut_ptr().expose_provenance(), arguments.len(), 0])
+    })
 }
 
 /// `HYPERVISOR_mmu_update` on page tables of this domain; `owner` owns the pages that the new entries name.
@@ -159,7 +161,8 @@ pub(crate) fn stop_periodic_timer() {
 pub(crate) fn poll(port: u32, deadline: Nanos) {
     let argument = SchedPoll { ports: &raw const port, nr_ports: 1, timeout: deadline.0 };
     // SAFETY: Xen reads `argument` and the one port that it names; both live through the call.
-    let result = unsafe { hypercall(number::SCHED_OP, [SCHEDOP_POLL, (&raw const argument).expose_provenance(), 0, 0]) };
+    let result =
+        unsafe { hypercall(number::SCHED_OP, [SCHEDOP_POLL, (&raw const argument).expose_provenance(), 0, 0]) };
     assert!(result == 0, "SCHEDOP_poll: {result}");
 }
 

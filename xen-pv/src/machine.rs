@@ -86,6 +86,8 @@ pub unsafe fn start(image: &Image, start_info: &'static StartInfo) -> Machine {
     let mut events = EventChannels::new(shared).expect("the timer can be bound");
     let store_port = Port(start_info.store_evtchn);
     events.unmask(store_port);
+    // A key that is typed wakes us, and room in the console for what is still to be printed.
+    events.unmask(Port(start_info.console_evtchn));
     let window = Window::new(GRANT_WINDOW, GRANT_WINDOW_TABLES, tables, pool.clone());
     let grants = GrantTable::new(window, pool).expect("there is a grant table");
     // SAFETY: the builder puts the frame of xenstore's ring there.

@@ -11,11 +11,13 @@ mod host_command;
 mod host_tests;
 mod image;
 mod options;
+mod plot;
 mod project;
 mod setup;
 mod shell;
 mod test;
 mod tidy;
+mod top;
 
 use std::process::ExitCode;
 
@@ -42,8 +44,10 @@ enum Command {
     Build(build::Arguments),
     Demo(demo::Arguments),
     Bench(bench::Arguments),
+    Plot(plot::Arguments),
     Test(test::Arguments),
     Shell(shell::Arguments),
+    Top(top::Arguments),
     ElfCheck(elf_check::Arguments),
     Tidy(tidy::Arguments),
     Dist(dist::Arguments),
@@ -57,8 +61,10 @@ fn main() -> ExitCode {
         Command::Build(arguments) => build::run(&project, &arguments),
         Command::Demo(arguments) => demo::run(&project, &arguments),
         Command::Bench(arguments) => bench::run(&project, &arguments),
+        Command::Plot(arguments) => plot::run(&project, &arguments),
         Command::Test(arguments) => test::run(&project, &arguments),
         Command::Shell(arguments) => shell::run(&project, &arguments),
+        Command::Top(arguments) => top::run(&project, &arguments),
         Command::ElfCheck(arguments) => elf_check::run(&project, &arguments),
         Command::Tidy(arguments) => tidy::run(&project, &arguments),
         Command::Dist(arguments) => dist::run(&project, &arguments),

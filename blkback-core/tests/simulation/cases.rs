@@ -194,6 +194,7 @@ fn a_disk_that_never_completes_keeps_its_memory_mapped() {
     bench.run();
     let Some(Report::Drained(drained)) = bench.backend.next_report() else { panic!("it is drained") };
     assert_eq!((drained.id, drained.port, drained.stats.reads), (ID, PORT, 1));
+    assert_eq!(bench.backend.totals(), drained.stats, "what it did stays counted");
     assert_eq!((bench.world.mappings(), bench.answers()), (0, vec![Status::Okay]));
     assert!(!bench.backend.is_known(ID) && !bench.backend.event(PORT));
 }

@@ -18,6 +18,12 @@ pub struct Connection {
     read: BTreeMap<(u32, String), bool>,
     /// Requests served so far.
     pub served: usize,
+    /// Bytes of them.
+    pub bytes_received: usize,
+    /// Bytes of replies and events so far.
+    pub bytes_sent: usize,
+    /// Watch events so far.
+    pub events: usize,
     /// What took effect of what the domain wrote and removed, oldest first: path below home, value or none.
     pub effects: Vec<(String, Option<String>)>,
     uncommitted: Vec<(u32, String, Option<String>)>,
@@ -38,6 +44,9 @@ impl Connection {
             outgoing: Vec::new(),
             read: BTreeMap::new(),
             served: 0,
+            bytes_received: 0,
+            bytes_sent: 0,
+            events: 0,
             effects: Vec::new(),
             uncommitted: Vec::new(),
         }
@@ -46,6 +55,7 @@ impl Connection {
     /// Takes bytes that the domain sent.
     pub fn receive(&mut self, bytes: &[u8], store: &Store) {
         self.incoming.extend_from_slice(bytes);
+        self.bytes_received += bytes.len();
         while let Ok((header, rest)) = Header::read_from_prefix(&self.incoming) {
             let len = header.len.get() as usize;
             assert!(len <= 4096, "a payload of {len} bytes: xenstored ends the connection");
@@ -73,6 +83,7 @@ impl Connection {
             (request.header, result)
         });
         while let Some((path, token)) = store.next_event(self.domain) {
+            self.events += 1;
             self.message(Kind::WATCH_EVENT.0, 0, 0, format!("{path}\0{token}\0").as_bytes());
         }
         if let Some((header, result)) = reply {
@@ -87,6 +98,7 @@ impl Connection {
     /// Bytes for the domain, at most so many.
     pub fn send(&mut self, most: usize) -> Vec<u8> {
         let count = most.min(self.outgoing.len());
+        self.bytes_sent += count;
         self.outgoing.drain(..count).collect()
     }
 

@@ -105,7 +105,8 @@ impl Store {
             generation: 0,
             watches: Vec::new(),
             transactions: BTreeMap::new(),
-            next_transaction: 1,
+            // In the middle of a long life, so that all ids are of one length.
+            next_transaction: 100_000,
             events: BTreeMap::new(),
         };
         store.put("/local/domain", store.node(DOM0, &[], b""));

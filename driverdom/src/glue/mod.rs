@@ -6,10 +6,10 @@ use alloc::string::{String, ToString};
 
 use driverdom::drivers::pci::Address;
 use driverdom::hotplug;
-use driverdom::server::platform::{Parts, Platform, Usage};
+use driverdom::server::platform::{NoRoom, Parts, Peaks, Platform, Usage};
 use hardware::{PassedDisk, Passthrough};
 use xen_proto::{DomId, GrantRef, Nanos, Port};
-use xen_pv::{EventChannels, GrantTable, Machine, Memory, Shutdown};
+use xen_pv::{EventChannels, GrantTable, Machine, Memory, Shutdown, console};
 
 /// The machine that we are given, and the devices passed to it.
 #[derive(Debug)]
@@ -59,6 +59,14 @@ impl Platform for Guest {
         self.machine.store.write(from)
     }
 
+    fn console_read(&mut self, into: &mut [u8]) -> usize {
+        console::read(into)
+    }
+
+    fn console_print(&mut self, line: &str) -> Result<(), NoRoom> {
+        console::print(line).map_err(|console::NoRoom| NoRoom)
+    }
+
     fn open_pci_channel(&mut self, back: DomId) -> Result<(GrantRef, Port), String> {
         self.passthrough.open_channel(back, &mut self.machine)
     }
@@ -80,12 +88,19 @@ impl Platform for Guest {
         let memory = self.machine.memory.statistics();
         Usage {
             rings: grants.mapped_rings,
+            ports: self.machine.events.open(),
             mapped_pages: grants.mapped_for_device,
             granted_pages: grants.granted,
             free_pages: memory.free_pages,
+            pool_pages: memory.pool_pages,
             heap_bytes: memory.heap_used_bytes,
-            longest_batch: grants.longest_batch,
+            heap_size: memory.heap_bytes,
         }
+    }
+
+    fn peaks(&self) -> Peaks {
+        let grants = self.machine.grants.counters();
+        Peaks { mapped_pages: grants.mapped_for_device_peak, longest_batch: grants.longest_batch }
     }
 }
 

@@ -254,6 +254,7 @@ impl Hotplug {
             } else {
                 break;
             }
+            self.statistics.steps += 1;
         }
     }
 
@@ -416,10 +417,12 @@ impl Hotplug {
 
     pub(super) fn set_phase(&mut self, id: VbdId, phase: Phase) {
         if let Some(device) = self.devices.get_mut(&id) {
-            let before = device.holds_volume();
+            let before = (device.holds_volume(), device.phase == Phase::Connected);
             device.phase = phase;
             self.statistics.held += u64::from(device.holds_volume());
-            self.statistics.held -= u64::from(before);
+            self.statistics.held -= u64::from(before.0);
+            self.statistics.connected += u64::from(phase == Phase::Connected);
+            self.statistics.connected -= u64::from(before.1);
         }
     }
 }

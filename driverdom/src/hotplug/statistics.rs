@@ -63,12 +63,16 @@ pub struct Statistics {
     pub devices: u64,
     /// Devices that hold a volume now.
     pub held: u64,
+    /// Devices that are connected now: their rings are served and state 4 is written.
+    pub connected: u64,
     /// Devices refused.
     pub refused: u64,
     /// Devices whose frontend broke the protocol.
     pub failed: u64,
     /// Devices removed after an orderly close.
     pub removed: u64,
+    /// Steps of the engine: a task begun, gone on with, or something asked for all.
+    pub steps: u64,
     /// Times that a device's nodes were read.
     pub refreshes: u64,
     /// Transactions that had to be done again because somebody else changed something.

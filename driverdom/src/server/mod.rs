@@ -4,10 +4,13 @@
 //! volumes, and the disks that come by PCI. It has no effects but through [`Platform`] and reads no clock, so that the same
 //! turn runs in the guest and, under a virtual clock, in tests.
 
+mod console;
 mod counters;
 mod disks;
 pub mod platform;
+mod report;
 mod scan;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod vbds;
@@ -15,14 +18,18 @@ mod volumes;
 
 use blkback_core::Backend;
 use blkback_core::backend::{Platform as BackendParts, Progress, Report, VbdId};
+use blkback_core::stats::Stats;
 use xen_proto::xenstore::{Client, Event};
 use xen_proto::{Nanos, Port};
 
 use crate::drivers::pci::{Handshake, Task};
 use crate::hotplug::{Action, Answer, Claim, Hotplug, Shutdown};
-use counters::{Attaches, Counters, Resources};
+use console::Console;
+use counters::Counters;
 use disks::Disks;
 use platform::{Parts, Platform};
+use report::Key;
+use snapshot::{Attaches, Io, Resources, Snapshot};
 use vbds::{Ring, Vbds};
 use volumes::Volumes;
 
@@ -74,7 +81,10 @@ pub struct Server<P: Platform> {
     volumes: Volumes,
     vbds: Vbds,
     backend: Backend<Ring<P>>,
+    /// What all vbds did, as of the last turn.
+    totals: Stats,
     counters: Counters,
+    console: Console,
     outgoing: Outgoing,
 }
 
@@ -99,7 +109,9 @@ impl<P: Platform> Server<P> {
             volumes: Volumes::default(),
             vbds: Vbds::default(),
             backend: Backend::new(platform.parts().memory)?,
+            totals: Stats::default(),
             counters: Counters::default(),
+            console: Console::default(),
             outgoing: Outgoing { bytes: [0; STORE_BYTES], from: 0, to: 0 },
         })
     }
@@ -120,11 +132,9 @@ impl<P: Platform> Server<P> {
         }
         more |= self.carry_out(now, platform);
         more |= self.move_requests(now, platform);
-        let (vbds, hotplug) = (self.vbds.len(), &self.hotplug);
-        self.counters.write(now, &mut self.client, || counters::Snapshot {
-            resources: Resources { vbds, usage: platform.usage() },
-            attaches: hotplug.as_ref().map(|hotplug| Attaches::from(&hotplug.statistics())),
-        });
+        more |= self.listen(platform);
+        let known = snapshot(self.hotplug.as_ref(), &self.vbds, self.totals, platform);
+        self.counters.write(now, &mut self.client, known);
         self.give_to_store(platform);
         match (self.stage, more) {
             (Stage::Ended(how), _) => Next::End(how),
@@ -278,7 +288,36 @@ impl<P: Platform> Server<P> {
             self.counters.mark();
             self.report(now, report, platform);
         }
+        let totals = self.backend.totals();
+        if core::mem::replace(&mut self.totals, totals) != totals {
+            self.counters.mark();
+        }
         reported || progress == Progress::More
+    }
+
+    /// Does what a key on the console asks for; whether more may have been typed.
+    fn listen(&mut self, platform: &mut P) -> bool {
+        let (key, more) = self.console.key(platform);
+        match key {
+            Some(Key::Help) => self.console.report(report::help()),
+            Some(Key::Summary) => {
+                let known = snapshot(self.hotplug.as_ref(), &self.vbds, self.totals, platform)();
+                self.console.report(report::summary(&known));
+            }
+            Some(Key::Devices) => self.report_devices(),
+            None => {}
+        }
+        self.console.print(platform);
+        more
+    }
+
+    fn report_devices(&mut self) {
+        let after = self.console.shown().filter(|shown| self.vbds.after(Some(*shown)).next().is_some());
+        let row = |(id, volume, mode)| report::Row { id, volume, mode, stats: self.backend.stats(id) };
+        let last = self.vbds.after(after).take(report::DEVICES).last().map(|(id, ..)| id);
+        let following = self.vbds.after(last).count();
+        let lines = report::devices(self.vbds.after(after).map(row), following);
+        self.console.report_up_to(last.filter(|_| following > 0), lines);
     }
 
     fn report(&mut self, now: Nanos, report: Report<Ring<P>>, platform: &mut P) {
@@ -317,6 +356,24 @@ impl<P: Platform> Server<P> {
                 return;
             }
             out.from += taken;
+        }
+    }
+}
+
+/// What is known now, put together only when it is asked for.
+fn snapshot<P: Platform>(
+    hotplug: Option<&Hotplug>,
+    vbds: &Vbds,
+    stats: Stats,
+    platform: &P,
+) -> impl FnOnce() -> Snapshot {
+    move || {
+        let statistics = hotplug.map(Hotplug::statistics);
+        let (devices, connected) = statistics.map_or((0, 0), |statistics| (statistics.devices, statistics.connected));
+        Snapshot {
+            resources: Some(Resources { devices, vbds: vbds.len(), connected, usage: platform.usage() }),
+            attaches: statistics.as_ref().map(Attaches::from),
+            io: Some(Io { stats, peaks: platform.peaks() }),
         }
     }
 }

@@ -38,6 +38,14 @@ pub trait Platform {
     /// Gives bytes to xenstored; returns how many it takes now.
     fn store_write(&mut self, from: &[u8]) -> usize;
 
+    /// Takes what a person typed on the console; returns how many bytes, zero if there are none.
+    fn console_read(&mut self, into: &mut [u8]) -> usize;
+    /// Prints a line on the console.
+    ///
+    /// # Errors
+    /// There is no room; an event will say when to try again.
+    fn console_print(&mut self, line: &str) -> Result<(), NoRoom>;
+
     /// Grants a page to PCI's back and offers it an event channel.
     ///
     /// # Errors
@@ -55,7 +63,13 @@ pub trait Platform {
 
     /// What is in use, for the counters.
     fn usage(&self) -> Usage;
+    /// The most that was in use since the start.
+    fn peaks(&self) -> Peaks;
 }
+
+/// The console takes no line now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
 
 /// Parts of a [`Platform`] that are used at the same time.
 #[derive(Debug)]
@@ -73,14 +87,27 @@ pub struct Parts<'a, P: Platform + ?Sized> {
 pub struct Usage {
     /// Guests' rings that are mapped, each with an event channel.
     pub rings: usize,
+    /// Event channels that are bound.
+    pub ports: usize,
     /// Guests' pages that a device may reach.
     pub mapped_pages: usize,
     /// Pages of ours that others may reach.
     pub granted_pages: usize,
     /// Free pages.
     pub free_pages: usize,
+    /// Pages in all, of those that can be free.
+    pub pool_pages: usize,
     /// Heap bytes in use.
     pub heap_bytes: usize,
-    /// The most grant operations that were given to Xen at once, since the start.
+    /// Heap bytes in all.
+    pub heap_size: usize,
+}
+
+/// The most that was in use at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peaks {
+    /// Guests' pages that a device could reach.
+    pub mapped_pages: usize,
+    /// Grant operations that were given to Xen at once.
     pub longest_batch: usize,
 }

@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use blkback_core::Backend;
 use blkback_core::backend::{Connection, Drained, VbdId};
@@ -42,6 +43,12 @@ impl Vbds {
     #[must_use]
     pub(super) fn len(&self) -> usize {
         self.open.len()
+    }
+
+    /// Those after `after`, in the order of their names; all if none.
+    pub(super) fn after(&self, after: Option<VbdId>) -> impl Iterator<Item = (VbdId, &str, Mode)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.open.range((from, Bound::Unbounded)).map(|(id, open)| (*id, open.target.as_str(), open.mode))
     }
 
     /// Claims a volume.

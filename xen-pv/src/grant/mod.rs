@@ -30,6 +30,7 @@ pub struct GrantTable {
     pool: SharedPool,
     mapped_rings: usize,
     mapped_for_device: usize,
+    mapped_for_device_peak: usize,
     longest_batch: usize,
 }
 
@@ -46,7 +47,7 @@ pub enum GrantError {
     NotFromPool,
 }
 
-/// What is granted and mapped now; all zero again when every guest has gone.
+/// What is granted and mapped: zero again when every guest has gone, but for what it was at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantCounters {
     /// Pages of ours that we grant.
@@ -57,6 +58,8 @@ pub struct GrantCounters {
     pub mapped_rings: usize,
     /// Pages of others, mapped for a device.
     pub mapped_for_device: usize,
+    /// The most that it was.
+    pub mapped_for_device_peak: usize,
     /// The most operations on others' pages that were given to Xen at once.
     pub longest_batch: usize,
 }
@@ -64,7 +67,15 @@ pub struct GrantCounters {
 impl GrantTable {
     pub(crate) fn new(mut window: Window, pool: SharedPool) -> Result<Self, Errno> {
         let own = OwnTable::new(&mut window)?;
-        Ok(Self { own, window, pool, mapped_rings: 0, mapped_for_device: 0, longest_batch: 0 })
+        Ok(Self {
+            own,
+            window,
+            pool,
+            mapped_rings: 0,
+            mapped_for_device: 0,
+            mapped_for_device_peak: 0,
+            longest_batch: 0,
+        })
     }
 
     /// Grants a page of the pool, named by [`DmaPage::mfn`](crate::DmaPage::mfn).
@@ -95,6 +106,7 @@ impl GrantTable {
             granted_peak: self.own.peak(),
             mapped_rings: self.mapped_rings,
             mapped_for_device: self.mapped_for_device,
+            mapped_for_device_peak: self.mapped_for_device_peak,
             longest_batch: self.longest_batch,
         }
     }
@@ -148,6 +160,7 @@ impl Grants for GrantTable {
                 self.mapped_for_device += usize::from(map.result.is_ok());
             }
         }
+        self.mapped_for_device_peak = self.mapped_for_device_peak.max(self.mapped_for_device);
     }
 
     fn unmap_for_device(&mut self, mappings: &[DeviceMapping]) {

@@ -132,7 +132,7 @@ fn destroy(dom0: &Dom0, qmp: &mut Qmp, victim: &TestFrontConfig, work: Work) -> 
 
 fn longest_batch(dom0: &Dom0, driverdom: &Driverdom) -> anyhow::Result<u64> {
     // The counters are written at most once a second.
-    let node = format!("/local/domain/{}/data/driverdom/counters", driverdom.domid);
+    let node = format!("/local/domain/{}/data/driverdom/io", driverdom.domid);
     let text = dom0.check(&format!("sleep 2; xenstore-read {node}"), 30)?;
     let value = text.split_whitespace().find_map(|pair| pair.strip_prefix("longest_batch="));
     Ok(value.with_context(|| format!("driverdom's counters have no longest_batch: {text}"))?.parse()?)

@@ -321,15 +321,16 @@ fn how_attaches_went_is_published() {
              connect_count={done} connect_p50_ms=0 connect_p99_ms=0 connect_max_ms=0 refused={refused} failed=0"
         )
     };
+    world.pass(1_100);
     assert_eq!(world.home("data/driverdom/attaches"), Some(quick(0, 0)));
     world.connect(id(5, 1), "gpt:home", "w");
     world.connect(id(5, 2), "ram:64K", "w");
     world.attach(id(6, 1), "gpt:home", "w", Manner::Linux);
-    world.pass(1_100);
+    world.pass(2_100);
     assert_eq!(world.home("data/driverdom/attaches"), Some(quick(2, 1)));
     world.store_delay = Nanos::from_millis(1);
     world.connect(id(6, 2), "ram:64K", "w");
-    world.pass(1_100);
+    world.pass(2_100);
     let attaches = world.home("data/driverdom/attaches").expect("it is there");
     let pairs = attaches.split(' ').filter_map(|pair| pair.split_once('='));
     let values: BTreeMap<&str, u64> = pairs.map(|(key, value)| (key, value.parse().expect("a number"))).collect();

@@ -8,9 +8,10 @@ use xen_proto::platform::Pages;
 use xen_proto::{DomId, GrantRef, Port};
 
 use super::disk::FakeDisk;
+use super::world::FREE_PAGES;
 use super::xen::Xen;
 use crate::drivers::pci::Address;
-use crate::server::platform::{OwnedDisk, Parts, Platform, Usage};
+use crate::server::platform::{NoRoom, OwnedDisk, Parts, Peaks, Platform, Usage};
 
 /// Bytes that xenstore's ring holds in each direction (io/xs_wire.h).
 pub(super) const STORE_RING: usize = 1024;
@@ -32,6 +33,12 @@ pub(super) struct Hardware {
     pub(super) to_store: VecDeque<u8>,
     pub(super) from_store: VecDeque<u8>,
     pub(super) disks: Vec<FakeDisk>,
+    /// What a person typed.
+    pub(super) typed: VecDeque<u8>,
+    /// What the console has shown.
+    pub(super) printed: Vec<String>,
+    /// Lines for which the console has room.
+    pub(super) console_room: usize,
     /// PCI's back has our channel.
     pub(super) channel_open: bool,
 }
@@ -68,6 +75,20 @@ impl Platform for Machine {
         count
     }
 
+    fn console_read(&mut self, into: &mut [u8]) -> usize {
+        let mut hardware = self.hardware.borrow_mut();
+        let count = into.len().min(hardware.typed.len());
+        into.iter_mut().zip(hardware.typed.drain(..count)).for_each(|(into, byte)| *into = byte);
+        count
+    }
+
+    fn console_print(&mut self, line: &str) -> Result<(), NoRoom> {
+        let mut hardware = self.hardware.borrow_mut();
+        hardware.console_room = hardware.console_room.checked_sub(1).ok_or(NoRoom)?;
+        hardware.printed.push(line.into());
+        Ok(())
+    }
+
     fn open_pci_channel(&mut self, back: DomId) -> Result<(GrantRef, Port), String> {
         assert_eq!(back, DomId(0));
         self.hardware.borrow_mut().channel_open = true;
@@ -93,12 +114,18 @@ impl Platform for Machine {
         let hardware = self.hardware.borrow();
         Usage {
             rings: self.grants.connected(),
+            ports: self.grants.connected(),
             mapped_pages: self.grants.mappings(),
             granted_pages: usize::from(hardware.channel_open),
             free_pages: self.memory.free_pages(),
+            pool_pages: FREE_PAGES,
             heap_bytes: 0,
-            longest_batch: 0,
+            heap_size: 0,
         }
+    }
+
+    fn peaks(&self) -> Peaks {
+        Peaks::default()
     }
 }
 

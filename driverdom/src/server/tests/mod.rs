@@ -15,6 +15,7 @@ mod removal;
 mod rng;
 mod scale;
 mod scanning;
+mod seen;
 mod trouble;
 mod truth;
 mod volumes;

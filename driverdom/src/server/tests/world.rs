@@ -42,7 +42,7 @@ pub(super) fn id(domain: u16, device: u32) -> VbdId {
 /// Everything.
 pub(super) struct World {
     /// Requests under way panic when they are dropped, which must not happen while a failed test unwinds.
-    server: ManuallyDrop<Server<Machine>>,
+    pub(super) server: ManuallyDrop<Server<Machine>>,
     pub(super) machine: Machine,
     pub(super) xen: Xen,
     pub(super) store: Store,
@@ -62,6 +62,8 @@ pub(super) struct World {
     pub(super) published: usize,
     /// Turns so far.
     pub(super) turns: usize,
+    /// Bytes of heap that turns took and did not give back, those of the fake machine among them.
+    pub(super) heap_bytes: i64,
     pub(super) clock: Clock,
     /// Pages that are free when no vbd has any.
     pub(super) pages_at_rest: usize,
@@ -132,6 +134,7 @@ impl World {
             toolstack_busy: false,
             published: 0,
             turns: 0,
+            heap_bytes: 0,
             clock,
             dirty: BTreeSet::new(),
             next: Next::Again,
@@ -229,7 +232,8 @@ impl World {
         }
         self.woken = false;
         self.xen.take_pending().into_iter().for_each(|port| self.server.event(port));
-        self.next = self.server.turn(self.clock.get(), &mut self.machine);
+        let heap = allocation_counter::measure(|| self.next = self.server.turn(self.clock.get(), &mut self.machine));
+        self.heap_bytes += heap.bytes_current;
         self.turns += 1;
         self.check();
         true
@@ -420,6 +424,16 @@ impl World {
         self.toolstack.outcome(id)
     }
 
+    /// A person types on the console, which has room for so many lines more; what it shows then.
+    pub(super) fn type_keys(&mut self, keys: &str, room: usize) -> Vec<String> {
+        let hardware = Rc::clone(&self.machine.hardware);
+        hardware.borrow_mut().typed.extend(keys.bytes());
+        hardware.borrow_mut().console_room = room;
+        self.woken = true;
+        self.run();
+        std::mem::take(&mut hardware.borrow_mut().printed)
+    }
+
     /// `xl shutdown` of the driver domain; so it ended, or none.
     pub(super) fn shut_down(&mut self, how: &str, millis: u64) -> Option<Shutdown> {
         let path = format!("/local/domain/{DRIVER_DOMAIN}/control/shutdown");
@@ -446,15 +460,15 @@ impl World {
 
     /// Nothing is left of any vbd: not in Xen, not in us, not in xenstore.
     pub(super) fn assert_nothing_left(&mut self) {
-        // The counters are written at most once a second.
-        self.pass(2_000);
+        // The counters are written at most once a second, one node after the other.
+        self.pass(4_000);
         assert_eq!((self.xen.connected(), self.xen.mappings()), (0, 0));
         assert_eq!(self.xen.free_pages(), self.pages_at_rest);
         assert_eq!(self.server.vbds.len(), 0);
         let granted = u8::from(self.pci.is_some());
         let free = self.machine.usage().free_pages;
         let counters = format!(
-            "vbds=0 rings=0 mapped_pages=0 granted_pages={granted} free_pages={free} heap_bytes=0 longest_batch=0"
+            "devices=0 vbds=0 connected=0 rings=0 ports=0 mapped_pages=0 granted_pages={granted} free_pages={free} pool_pages={FREE_PAGES} heap_bytes=0 heap_size=0"
         );
         assert_eq!(self.home("data/driverdom/counters").unwrap_or(counters.clone()), counters);
         let pci_watches = if self.pci.is_some() { 2 } else { 1 };
