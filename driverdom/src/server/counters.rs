@@ -48,9 +48,10 @@ pub(super) struct Attaches {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
     count: u64,
-    /// In milliseconds: what 50 and 99 of a hundred did not exceed, and the longest.
+    /// In microseconds: what 500, 990 and 999 of a thousand did not exceed, and the longest.
     p50: u64,
     p99: u64,
+    p999: u64,
     max: u64,
 }
 
@@ -122,11 +123,17 @@ impl From<&Histogram> for Times {
     fn from(histogram: &Histogram) -> Self {
         Self {
             count: histogram.count(),
-            p50: histogram.percentile_millis(50),
-            p99: histogram.percentile_millis(99),
-            max: histogram.max_millis(),
+            p50: micros(histogram.percentile(500)),
+            p99: micros(histogram.percentile(990)),
+            p999: micros(histogram.percentile(999)),
+            max: micros(histogram.max()),
         }
     }
+}
+
+/// Rounded up.
+fn micros(time: Nanos) -> u64 {
+    time.0.div_ceil(1_000)
 }
 
 impl fmt::Display for Resources {
@@ -141,8 +148,9 @@ impl fmt::Display for Resources {
 
 impl fmt::Display for Attaches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, Times { count, p50, p99, max }) in [("attach", self.attach), ("connect", self.connect)] {
-            write!(f, "{name}_count={count} {name}_p50_ms={p50} {name}_p99_ms={p99} {name}_max_ms={max} ")?;
+        for (name, Times { count, p50, p99, p999, max }) in [("attach", self.attach), ("connect", self.connect)] {
+            write!(f, "{name}_count={count} {name}_p50_us={p50} {name}_p99_us={p99} ")?;
+            write!(f, "{name}_p999_us={p999} {name}_max_us={max} ")?;
         }
         write!(f, "refused={} failed={}", self.refused, self.failed)
     }
