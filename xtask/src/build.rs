@@ -79,6 +79,19 @@ pub(crate) fn build(project: &Project, name: &'static str) -> anyhow::Result<Gue
     Ok(Guest { name, unstripped, stripped })
 }
 
+/// Builds the benches' program for dom0; it brings its libc along, so that dom0's may be any.
+pub(crate) fn dom0_tools(project: &Project) -> anyhow::Result<PathBuf> {
+    const NAME: &str = "dom0-tools";
+    let target = project.target.join("dom0");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(&project.root).args(["build", "--quiet", "--release", "--target", TRIPLE, "-p", NAME]);
+    cargo.arg("--target-dir").arg(&target);
+    cargo.arg("--config").arg(format!("target.{TRIPLE}.rustflags=['-Ctarget-feature=+crt-static']"));
+    cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    run_command(&mut cargo)?;
+    Ok(target.join(TRIPLE).join("release").join(NAME))
+}
+
 /// The compiler's flags. The same checkout elsewhere gives the same ELF.
 fn flags(root: &Path) -> Vec<String> {
     let mut flags: Vec<String> = CODEGEN.iter().map(|option| format!("-C{option}")).collect();

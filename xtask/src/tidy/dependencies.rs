@@ -10,6 +10,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("blkback-core", &["xen-proto"]),
     ("netback-core", &["xen-proto"]),
     ("driverdom", &["xen-proto", "xen-pv", "blkback-core", "netback-core"]),
+    ("dom0-tools", &["xen-proto"]),
     ("testfront", &["xen-proto", "xen-pv"]),
     ("nested-tests", &["testfront"]),
     ("xtask", &["nested-tests"]),
