@@ -20,13 +20,15 @@ pub struct TestFrontConfig {
     pub memory_mib: u32,
     /// xl disk specifications.
     pub disks: Vec<String>,
+    /// What it does: by default it waits for steps.
+    pub script: String,
 }
 
 impl TestFrontConfig {
     /// A guest without disks.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), memory_mib: 16, disks: vec![] }
+        Self { name: name.to_owned(), memory_mib: 16, disks: vec![], script: "script=watch".to_owned() }
     }
 
     /// With a disk of driverdom's: `vdev` as in `xvda`, `access` `r` or `rw`, `target` a volume name.
@@ -41,9 +43,10 @@ impl TestFrontConfig {
     pub fn text(&self) -> String {
         let disks: Vec<_> = self.disks.iter().map(|disk| format!("'{disk}'")).collect();
         format!(
-            "name='{}'\nkernel='/guests/testfront'\nmemory={}\nvcpus=1\ncmdline='script=watch'\non_crash='destroy'\ndisk=[{}]\n",
+            "name='{}'\nkernel='/guests/testfront'\nmemory={}\nvcpus=1\ncmdline='{}'\non_crash='destroy'\ndisk=[{}]\n",
             self.name,
             self.memory_mib,
+            self.script,
             disks.join(", ")
         )
     }

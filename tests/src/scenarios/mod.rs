@@ -5,7 +5,7 @@
 mod bad_input;
 mod data;
 mod direct;
-mod footprint;
+pub mod footprint;
 mod frontend_hotplug;
 mod frontend_load;
 mod frontend_malformed;
@@ -20,7 +20,7 @@ mod ready;
 mod refusals;
 mod removal;
 mod toolstack;
-mod vbd;
+pub mod vbd;
 mod volumes;
 
 use crate::world::{Boot, World};

@@ -1,6 +1,11 @@
 //! `cargo xtask bench`: what is said in seconds and bytes, measured in the nested system and judged.
 
 mod boot;
+mod lanes;
+mod latency;
+mod machine;
+mod soak;
+mod times;
 
 use std::path::PathBuf;
 
@@ -18,6 +23,12 @@ pub(crate) struct Arguments {
     name: Name,
     #[command(flatten)]
     boot: BootOptions,
+    /// latency: attaches under load
+    #[arg(long, value_name = "NUMBER")]
+    attaches: Option<usize>,
+    /// soak: rounds of create and destroy; two thirds as many of attach and detach, ten thirds as many toggles
+    #[arg(long, value_name = "NUMBER")]
+    rounds: Option<usize>,
     /// Write the rows to this file too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -27,6 +38,10 @@ pub(crate) struct Arguments {
 enum Name {
     /// From 'xl create' to ready, memory, image size, idle CPU time, destroy
     Boot,
+    /// How long attaches take while dom0's disk is busy, the longest too
+    Latency,
+    /// Many rounds of creating and destroying, attaching and detaching, closing and coming back: nothing fails or leaks
+    Soak,
 }
 
 /// A promise and whether the measurement keeps it.
@@ -42,6 +57,8 @@ pub(crate) fn run(project: &Project, arguments: &Arguments) -> anyhow::Result<An
     println!("load of this machine before the run: {}", load.trim());
     let (rows, promises) = match arguments.name {
         Name::Boot => boot::run(project, arguments.boot.accel.resolve(), Progress::default())?,
+        Name::Latency => latency::run(project, arguments, Progress::default())?,
+        Name::Soak => soak::run(project, arguments, Progress::default())?,
     };
     if let Some(file) = &arguments.json {
         std::fs::write(file, serde_json::to_string_pretty(&rows)?).with_context(|| file.display().to_string())?;

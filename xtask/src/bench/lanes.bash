@@ -1,0 +1,81 @@
+# What the benches do in dom0, in lanes side by side. Each thing done is a line 'VERB GUEST SUBJECT START END CODE': two times of
+# dom0's uptime, and the code it ended with. What xl says goes where it went.
+# Configurations are in /run/bench, which is no disk.
+
+now() { read -r now _ < /proc/uptime; }
+
+# timed VERB GUEST SUBJECT COMMAND...
+timed() {
+  local start code
+  now; start=$now
+  "${@:4}"; code=$?
+  now
+  echo "$1 $2 $3 $start $now $code"
+  return $code
+}
+
+# said GUEST TEXT SECONDS: waits until a guest's console, which is new, has TEXT.
+said() {
+  local left=$(($3 * 5))
+  until grep -aqs "$2" "/var/log/xen/console/guest-$1.log"; do
+    [ $((left -= 1)) -gt 0 ] || { echo "$1 has not said '$2' in $3 s" >&2; return 1; }
+    sleep 0.2
+  done
+}
+
+# begin DOMAIN NUMBER STEP: gives a watching testfront a step. end DOMAIN NUMBER: waits for its outcome, which must be good.
+begin() { xenstore-write "/local/domain/$1/data/step" "$2 $3"; }
+end() {
+  local result
+  until result=$(xenstore-read "/local/domain/$1/data/result" 2> /dev/null) && [ "${result%% *}" = "$2" ]; do sleep 0.1; done
+  case $result in "$2 ok"*) ;; *) echo "domain $1: step $result" >&2; return 1 ;; esac
+}
+step() { begin "$@" && end "$1" "$2"; }
+
+# cold GUEST DISKS: a guest that is created with its disks, connects them, and is destroyed.
+cold() {
+  [ "$2" -gt 0 ] || return
+  timed create "$1" "$2" xl create -qe "/run/bench/$1.cfg" || return
+  timed connect "$1" "$2" said "$1" "step 1 ok" 120
+  timed destroy "$1" "$2" xl destroy "$1"
+}
+
+# hot GUEST [DEVICE DISK]...: a running guest that goes to 3 as soon as it sees a directory.
+hot() {
+  local guest=$1 domain number=0
+  shift
+  [ $# -gt 0 ] || return
+  timed create "$guest" 0 xl create -qe "/run/bench/$guest.cfg" || return
+  domain=$(xl domid "$guest")
+  while [ $# -gt 0 ]; do
+    number=$((number + 1))
+    begin "$domain" "$number" "connect vbd=$1 early seconds=60"
+    timed attach "$domain" "$1" xl block-attach "$guest" "$2"
+    timed connect "$domain" "$1" end "$domain" "$number"
+    shift 2
+  done
+  timed destroy "$guest" "$number" xl destroy "$guest"
+}
+
+# life GUEST TEXT: one life of a guest, which ends when its console has TEXT.
+life() { rm -f "/var/log/xen/console/guest-$1.log"; xl create -qe "/run/bench/$1.cfg" && said "$1" "$2" 120 && xl destroy "$1"; }
+# lives GUEST ROUNDS TEXT
+lives() {
+  local round
+  for ((round = 0; round < $2; round++)); do timed create-destroy "$1" "$round" life "$1" "$3"; done
+}
+
+# swap GUEST DOMAIN NUMBER VDEV DEVICE DISK: attaches a disk to a running guest, writes, reads back, detaches. Four steps from NUMBER on.
+swap() {
+  begin "$2" "$3" "connect vbd=$5 early" && xl block-attach "$1" "$6" && end "$2" "$3" &&
+    step "$2" $(($3 + 1)) "write vbd=$5 count=64 pattern=$3" && step "$2" $(($3 + 2)) "verify vbd=$5 count=64 pattern=$3" &&
+    xl block-detach "$1" "$4"
+}
+# swaps GUEST ROUNDS VDEV DEVICE DISK: the guest lives as long.
+swaps() {
+  local domain round
+  xl create -qe "/run/bench/$1.cfg" || return
+  domain=$(xl domid "$1")
+  for ((round = 0; round < $2; round++)); do timed attach-detach "$1" "$round" swap "$1" "$domain" $((round * 4 + 1)) "${@:3}"; done
+  xl destroy "$1"
+}
