@@ -70,19 +70,12 @@ pub(super) fn run(
         promises.push(Promise { text, kept: *failed == 0 });
     }
     promises.push(Promise { text: format!("nothing leaks: {}", leaks.len()), kept: leaks.is_empty() });
-    let row = |(kind, Kind { rounds, failed, seconds }): &(&str, Kind)| {
-        json!({ "kind": kind, "rounds": rounds, "failed": failed, "seconds": seconds })
-    };
+    let row = |(kind, Kind { rounds, failed, seconds }): &(&str, Kind)| json!({ "kind": kind, "rounds": rounds, "failed": failed, "seconds": seconds });
     let rows: Vec<Value> = rows.iter().map(row).collect();
     Ok((json!({ "bench": "soak", "rows": rows, "leaks": leaks.len() }), promises))
 }
 
-fn leaks(
-    world: &World,
-    driverdom: &Driverdom,
-    before: &Footprint,
-    progress: Progress,
-) -> anyhow::Result<Vec<String>> {
+fn leaks(world: &World, driverdom: &Driverdom, before: &Footprint, progress: Progress) -> anyhow::Result<Vec<String>> {
     let (leaks, _) = progress.stage("leaks", || before.leaks(&world.dom0, driverdom, HEAP_SLACK))?;
     leaks.iter().for_each(|leak| progress.say(&format!("leak: {leak}")));
     Ok(leaks)
@@ -96,10 +89,9 @@ fn mixed(world: &World, lives: usize, swaps: usize, progress: Progress) -> anyho
         number += 1;
         let (lanes, others) = (share(&mut lives_left), share(&mut swaps_left));
         let Outcome { done, said } = batch(world, lanes, others, number)?;
-        for (kind, verb, rounds) in [
-            (0, "create-destroy", lanes.iter().sum::<usize>()),
-            (1, "attach-detach", others.iter().sum()),
-        ] {
+        for (kind, verb, rounds) in
+            [(0, "create-destroy", lanes.iter().sum::<usize>()), (1, "attach-detach", others.iter().sum())]
+        {
             let mine = || done.iter().filter(|done| done.verb == verb);
             let well = mine().filter(|done| done.code == 0).count();
             total[kind].rounds += rounds;

@@ -71,8 +71,9 @@ impl Sample {
     /// Reads them.
     pub(super) fn take(dom0: &Dom0) -> anyhow::Result<Self> {
         let root = "r=$(awk '$2 == \"/\" {print $1}' /proc/mounts)";
-        let command =
-            format!("{root}; cat /proc/uptime /proc/loadavg; head -n 1 /proc/stat; cat /sys/class/block/${{r##*/}}/stat");
+        let command = format!(
+            "{root}; cat /proc/uptime /proc/loadavg; head -n 1 /proc/stat; cat /sys/class/block/${{r##*/}}/stat"
+        );
         Self::parse(&dom0.check(&command, 120)?)
     }
 
@@ -81,7 +82,8 @@ impl Sample {
     fn parse(text: &str) -> anyhow::Result<Self> {
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         let number = |line: usize, word: usize| -> anyhow::Result<u64> {
-            let word = lines.get(line).and_then(|words| words.get(word)).with_context(|| format!("too short: {text}"))?;
+            let word =
+                lines.get(line).and_then(|words| words.get(word)).with_context(|| format!("too short: {text}"))?;
             word.parse().with_context(|| word.to_string())
         };
         let ticks = (1..=8).map(|word| number(2, word)).sum::<anyhow::Result<u64>>()?;
@@ -116,7 +118,10 @@ impl Pressure {
     /// For a person.
     pub(super) fn line(&self) -> String {
         let Self { loadavg, waiting, megabytes_per_second } = self;
-        format!("dom0: load {loadavg}, {:.0} % waiting for I/O, {megabytes_per_second:.0} MB/s written", waiting * 100.0)
+        format!(
+            "dom0: load {loadavg}, {:.0} % waiting for I/O, {megabytes_per_second:.0} MB/s written",
+            waiting * 100.0
+        )
     }
 }
 

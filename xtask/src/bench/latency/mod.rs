@@ -67,7 +67,8 @@ fn driverdom(world: &mut World, disk: Disk, attaches: usize, progress: Progress)
     let backend = Backend { name: "driverdom", domain, disk: mixed_disk };
     let measured = measure(world, &backend, disk, attaches, progress)?;
     // The last change is published a second later at most.
-    let own = world.dom0.check(&format!("sleep 2; xenstore-read /local/domain/{domain}/data/driverdom/attaches"), 60)?;
+    let own =
+        world.dom0.check(&format!("sleep 2; xenstore-read /local/domain/{domain}/data/driverdom/attaches"), 60)?;
     Ok(measured.row(&backend, disk, Some(Own::parse(&own)?)))
 }
 

@@ -120,7 +120,13 @@ mod tests {
             (again, vec![first, attach(7, 10.0, Some(10.5), None, None)]),
             // Two guests side by side; a directory that was not seen before it was at 4; one that is taken away.
             (
-                vec![(1.0, back(7), "1"), (1.5, back(8), "4"), (2.0, back(7), "2"), (3.0, back(9), "1"), (4.0, back(9), "-")],
+                vec![
+                    (1.0, back(7), "1"),
+                    (1.5, back(8), "4"),
+                    (2.0, back(7), "2"),
+                    (3.0, back(9), "1"),
+                    (4.0, back(9), "-"),
+                ],
                 vec![
                     attach(7, 1.0, Some(2.0), None, None),
                     attach(8, 1.5, Some(1.5), None, Some(1.5)),
@@ -129,7 +135,13 @@ mod tests {
             ),
             // A reconnect is no attach, and closing none either; others' states are nobody's.
             (
-                vec![(1.0, back(7), "1"), (2.0, back(7), "2"), (3.0, back(7), "6"), (4.0, back(7), "2"), (5.0, front(8), "3")],
+                vec![
+                    (1.0, back(7), "1"),
+                    (2.0, back(7), "2"),
+                    (3.0, back(7), "6"),
+                    (4.0, back(7), "2"),
+                    (5.0, front(8), "3"),
+                ],
                 vec![attach(7, 1.0, Some(2.0), None, None)],
             ),
             (vec![(1.0, "/local/domain/6/backend/vbd/7/51712/state".to_owned(), "1")], vec![]),

@@ -70,7 +70,9 @@ impl Row {
         let hot: Vec<(&Done, &Attach)> = done
             .iter()
             .filter(|done| done.verb == "attach" && done.code == 0)
-            .filter_map(|done| Some((done, *by_vbd.get(&Vbd { guest: done.guest.parse().ok()?, device: done.subject })?)))
+            .filter_map(|done| {
+                Some((done, *by_vbd.get(&Vbd { guest: done.guest.parse().ok()?, device: done.subject })?))
+            })
             .collect();
         let quick = |attach: &Attach| {
             let (Some(offered), Some(ready)) = (attach.offered, attach.ready) else { return false };
@@ -192,14 +194,20 @@ mod tests {
     #[test]
     fn a_row_has_the_times_of_those_whom_they_concern() {
         let pressure = Pressure { loadavg: String::new(), waiting: 0.0, megabytes_per_second: 0.0 };
-        let cold = Attach { vbd: Vbd { guest: 8, device: 1 }, offered: Some(13.0), ready: None, connected: None, seen: 10.0 };
+        let cold =
+            Attach { vbd: Vbd { guest: 8, device: 1 }, offered: Some(13.0), ready: None, connected: None, seen: 10.0 };
         let measured = Measured {
             attaches: 3,
             seen: vec![attach(1, 10.5, 10.75), attach(2, 12.0, 12.5), cold],
-            done: vec![done("attach", "7", 1, 10.5, 0), done("attach", "7", 2, 10.75, 0), done("create", "c", 1, 9.0, 0)],
+            done: vec![
+                done("attach", "7", 1, 10.5, 0),
+                done("attach", "7", 2, 10.75, 0),
+                done("create", "c", 1, 9.0, 0),
+            ],
             pressure,
         };
-        let own = Own::parse("attach_count=3 attach_p50_us=250000 attach_p999_us=1 attach_max_us=2000001").expect("all keys");
+        let own =
+            Own::parse("attach_count=3 attach_p50_us=250000 attach_p999_us=1 attach_max_us=2000001").expect("all keys");
         let row = Row::new("driverdom", true, &measured, Some(own));
         assert_eq!((row.failed, row.offer.count(), row.offer.over(2.0), row.quick_frontends), (0, 3, 1, 1));
         assert_eq!((row.look.max(), row.look_at_most.max(), row.connect.max()), (Some(0.5), Some(0.75), Some(2.5)));
