@@ -20,7 +20,7 @@ pub struct TestFrontConfig {
     pub memory_mib: u32,
     /// xl disk specifications.
     pub disks: Vec<String>,
-    /// What it does: by default it waits for steps.
+    /// Its command line: steps, or where they come from. [`TestFront::step`] needs `script=watch`.
     pub script: String,
 }
 

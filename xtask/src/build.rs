@@ -86,7 +86,7 @@ pub(crate) fn dom0_tools(project: &Project) -> anyhow::Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(&project.root).args(["build", "--quiet", "--release", "--target", TRIPLE, "-p", NAME]);
     cargo.arg("--target-dir").arg(&target);
-    cargo.arg("--config").arg(format!("target.{TRIPLE}.rustflags=['-Ctarget-feature=+crt-static']"));
+    cargo.arg("--config").arg(format!("target.{TRIPLE}.rustflags=['-Ctarget-feature=+crt-static', '-Cstrip=symbols']"));
     cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     run_command(&mut cargo)?;
     Ok(target.join(TRIPLE).join("release").join(NAME))

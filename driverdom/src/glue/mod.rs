@@ -84,6 +84,7 @@ impl Platform for Guest {
             granted_pages: grants.granted,
             free_pages: memory.free_pages,
             heap_bytes: memory.heap_used_bytes,
+            longest_batch: grants.longest_batch,
         }
     }
 }

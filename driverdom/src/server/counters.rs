@@ -138,10 +138,11 @@ fn micros(time: Nanos) -> u64 {
 
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { vbds, usage: Usage { rings, mapped_pages, granted_pages, free_pages, heap_bytes } } = self;
+        let Self { vbds, usage: Usage { rings, mapped_pages, granted_pages, free_pages, heap_bytes, longest_batch } } =
+            self;
         write!(
             f,
-            "vbds={vbds} rings={rings} mapped_pages={mapped_pages} granted_pages={granted_pages} free_pages={free_pages} heap_bytes={heap_bytes}"
+            "vbds={vbds} rings={rings} mapped_pages={mapped_pages} granted_pages={granted_pages} free_pages={free_pages} heap_bytes={heap_bytes} longest_batch={longest_batch}"
         )
     }
 }

@@ -81,4 +81,6 @@ pub struct Usage {
     pub free_pages: usize,
     /// Heap bytes in use.
     pub heap_bytes: usize,
+    /// The most grant operations that were given to Xen at once, since the start.
+    pub longest_batch: usize,
 }

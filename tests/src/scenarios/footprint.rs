@@ -38,7 +38,9 @@ impl Footprint {
         let nodes = dom0.check("xenstore-ls -f / | sed 's/ = .*//'", 60)?;
         let heap = counters.split_whitespace().find_map(|pair| pair.strip_prefix("heap_bytes="));
         let heap_bytes = heap.context("driverdom counts its heap")?.parse()?;
-        let counters = counters.split_whitespace().filter(|pair| !pair.starts_with("heap_bytes="));
+        let counters = counters
+            .split_whitespace()
+            .filter(|pair| !["heap_bytes=", "longest_batch="].iter().any(|other| pair.starts_with(other)));
         let counters = counters.map(|pair| format!("counter {pair}"));
         let channels = channels.lines().map(|line| format!("event channel {}", line.trim()));
         let lines = counters.chain(channels).chain(nodes.lines().map(|path| format!("node {path}"))).collect();

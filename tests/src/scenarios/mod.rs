@@ -20,7 +20,7 @@ mod ready;
 mod refusals;
 mod removal;
 mod toolstack;
-pub mod vbd;
+pub(crate) mod vbd;
 mod volumes;
 
 use crate::world::{Boot, World};

@@ -30,6 +30,7 @@ pub struct GrantTable {
     pool: SharedPool,
     mapped_rings: usize,
     mapped_for_device: usize,
+    longest_batch: usize,
 }
 
 /// The grantee still has the page mapped.
@@ -56,12 +57,14 @@ pub struct GrantCounters {
     pub mapped_rings: usize,
     /// Pages of others, mapped for a device.
     pub mapped_for_device: usize,
+    /// The most operations on others' pages that were given to Xen at once.
+    pub longest_batch: usize,
 }
 
 impl GrantTable {
     pub(crate) fn new(mut window: Window, pool: SharedPool) -> Result<Self, Errno> {
         let own = OwnTable::new(&mut window)?;
-        Ok(Self { own, window, pool, mapped_rings: 0, mapped_for_device: 0 })
+        Ok(Self { own, window, pool, mapped_rings: 0, mapped_for_device: 0, longest_batch: 0 })
     }
 
     /// Grants a page of the pool, named by [`DmaPage::mfn`](crate::DmaPage::mfn).
@@ -92,7 +95,12 @@ impl GrantTable {
             granted_peak: self.own.peak(),
             mapped_rings: self.mapped_rings,
             mapped_for_device: self.mapped_for_device,
+            longest_batch: self.longest_batch,
         }
+    }
+
+    fn note_batch(&mut self, operations: usize) {
+        self.longest_batch = self.longest_batch.max(operations);
     }
 
     fn copy_operation(&self, copy: &GrantCopy) -> Result<Copy, GrantStatus> {
@@ -112,6 +120,7 @@ impl Grants for GrantTable {
     type Ring = MappedRing;
 
     fn map_ring(&mut self, domain: DomId, grefs: &[GrantRef]) -> Result<MappedRing, GrantStatus> {
+        self.note_batch(grefs.len());
         let ring = MappedRing::map(&mut self.window, domain, grefs)?;
         self.mapped_rings += 1;
         Ok(ring)
@@ -125,6 +134,7 @@ impl Grants for GrantTable {
     fn map_for_device(&mut self, domain: DomId, maps: &mut [DeviceMap]) {
         let mut operations = [map_operation(domain, GrantRef(0), MapFlags::DEVICE_MAP, None); MAX_BATCH];
         for chunk in maps.chunks_mut(MAX_BATCH) {
+            self.note_batch(chunk.len());
             let operations = &mut operations[..chunk.len()];
             for (operation, map) in operations.iter_mut().zip(chunk.iter()) {
                 let read_only = if map.access == Access::ReadOnly { MapFlags::READONLY } else { MapFlags::empty() };
@@ -143,6 +153,7 @@ impl Grants for GrantTable {
     fn unmap_for_device(&mut self, mappings: &[DeviceMapping]) {
         let mut operations = [unmap_operation(0, None); MAX_BATCH];
         for chunk in mappings.chunks(MAX_BATCH) {
+            self.note_batch(chunk.len());
             let operations = &mut operations[..chunk.len()];
             for (operation, mapping) in operations.iter_mut().zip(chunk) {
                 *operation = UnmapGrantRef { dev_bus_addr: mapping.addr.0, ..unmap_operation(mapping.handle, None) };
@@ -154,6 +165,7 @@ impl Grants for GrantTable {
 
     fn copy(&mut self, copies: &mut [GrantCopy]) {
         for chunk in copies.chunks_mut(MAX_BATCH) {
+            self.note_batch(chunk.len());
             let mut operations = no_operations();
             let mut count = 0;
             for copy in chunk.iter_mut() {

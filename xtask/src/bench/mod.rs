@@ -1,10 +1,13 @@
 //! `cargo xtask bench`: what is said in seconds and bytes, measured in the nested system and judged.
 
+mod attach;
 mod boot;
+mod destroy;
 mod lanes;
 mod latency;
-mod machine;
+mod numbers;
 mod soak;
+mod stage;
 mod times;
 
 use std::path::PathBuf;
@@ -29,6 +32,8 @@ pub(crate) struct Arguments {
     /// soak: rounds of create and destroy; two thirds as many of attach and detach, ten thirds as many toggles
     #[arg(long, value_name = "NUMBER")]
     rounds: Option<usize>,
+    #[command(flatten)]
+    attach: attach::Options,
     /// Write the rows to this file too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -36,12 +41,16 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Name {
+    /// Seconds of 'xl create', of connecting and of 'xl destroy' by number of disks, and of hot attaches
+    Attach,
     /// From 'xl create' to ready, memory, image size, idle CPU time, destroy
     Boot,
     /// How long attaches take while dom0's disk is busy, the longest too
     Latency,
     /// Many rounds of creating and destroying, attaching and detaching, closing and coming back: nothing fails or leaks
     Soak,
+    /// From 'xl destroy' until the domain is gone, idle and in full I/O, and driverdom's own end
+    Destroy,
 }
 
 /// A promise and whether the measurement keeps it.
@@ -55,10 +64,13 @@ struct Promise {
 pub(crate) fn run(project: &Project, arguments: &Arguments) -> anyhow::Result<Answer> {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!("load of this machine before the run: {}", load.trim());
+    let (accel, progress) = (arguments.boot.accel.resolve(), Progress::default());
     let (rows, promises) = match arguments.name {
-        Name::Boot => boot::run(project, arguments.boot.accel.resolve(), Progress::default())?,
-        Name::Latency => latency::run(project, arguments, Progress::default())?,
-        Name::Soak => soak::run(project, arguments, Progress::default())?,
+        Name::Attach => attach::run(project, &arguments.attach, accel, progress)?,
+        Name::Boot => boot::run(project, accel, progress)?,
+        Name::Destroy => destroy::run(project, &arguments.attach, accel, progress)?,
+        Name::Latency => latency::run(project, arguments, accel, progress)?,
+        Name::Soak => soak::run(project, arguments.rounds, accel, progress)?,
     };
     if let Some(file) = &arguments.json {
         std::fs::write(file, serde_json::to_string_pretty(&rows)?).with_context(|| file.display().to_string())?;

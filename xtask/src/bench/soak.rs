@@ -3,15 +3,16 @@
 use anyhow::Context;
 use nested_tests::driverdom::{Config, Driverdom};
 use nested_tests::guest::driverdom_disk;
+use nested_tests::peer::device_number;
 use nested_tests::progress::Progress;
+use nested_tests::qemu::Accel;
 use nested_tests::scenarios::footprint::Footprint;
-use nested_tests::scenarios::vbd::device_number;
 use nested_tests::testfront::{TestFront, TestFrontConfig};
 use nested_tests::world::World;
 use serde_json::{Value, json};
 
 use super::lanes::{Lanes, Outcome};
-use super::{Arguments, Promise, machine};
+use super::{Promise, stage};
 use crate::project::Project;
 
 /// Rounds of create and destroy, unless told otherwise.
@@ -43,11 +44,12 @@ struct Kind {
 /// Measures; the rows for `--json`, and what was promised.
 pub(super) fn run(
     project: &Project,
-    arguments: &Arguments,
+    rounds: Option<usize>,
+    accel: Accel,
     progress: Progress,
 ) -> anyhow::Result<(Value, Vec<Promise>)> {
-    let rounds = arguments.rounds.unwrap_or(ROUNDS);
-    let world = machine::start(project, arguments.boot.accel.resolve(), progress)?;
+    let rounds = rounds.unwrap_or(ROUNDS);
+    let world = stage::boot(project, accel, progress)?;
     let driverdom = world.driverdom(&Config { memory_mib: 32, ..Config::default() })?;
 
     // What stays is made in the first rounds: directories, pools.

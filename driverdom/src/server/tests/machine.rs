@@ -97,6 +97,7 @@ impl Platform for Machine {
             granted_pages: usize::from(hardware.channel_open),
             free_pages: self.memory.free_pages(),
             heap_bytes: 0,
+            longest_batch: 0,
         }
     }
 }

@@ -453,7 +453,9 @@ impl World {
         assert_eq!(self.server.vbds.len(), 0);
         let granted = u8::from(self.pci.is_some());
         let free = self.machine.usage().free_pages;
-        let counters = format!("vbds=0 rings=0 mapped_pages=0 granted_pages={granted} free_pages={free} heap_bytes=0");
+        let counters = format!(
+            "vbds=0 rings=0 mapped_pages=0 granted_pages={granted} free_pages={free} heap_bytes=0 longest_batch=0"
+        );
         assert_eq!(self.home("data/driverdom/counters").unwrap_or(counters.clone()), counters);
         let pci_watches = if self.pci.is_some() { 2 } else { 1 };
         assert_eq!(self.store.watches_of(DRIVER_DOMAIN), 2 + pci_watches, "watches");

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use nested_tests::dom0::{Dom0, Running};
-use nested_tests::world::World;
+use nested_tests::qmp::Qmp;
 use serde_json::json;
 
 /// What the disk is limited to, so that processors wait for it as they do for a real one: the field report's dom0 wrote 50 to
@@ -31,28 +31,42 @@ pub(super) struct Load(Running);
 
 impl Load {
     /// Starts the writers and lets them come to speed.
-    pub(super) fn start(world: &mut World) -> anyhow::Result<Self> {
-        limit_disk(world, BYTES_PER_SECOND)?;
-        let running = world.dom0.spawn(&writers(), LIMIT)?;
-        world.dom0.check("sleep 5", 60)?;
+    pub(super) fn start(dom0: &Dom0) -> anyhow::Result<Self> {
+        let running = dom0.spawn(&writers(), LIMIT)?;
+        dom0.check("sleep 5", 60)?;
         Ok(Self(running))
     }
 
     /// Ends them.
-    pub(super) fn stop(self, world: &mut World) -> anyhow::Result<()> {
-        world.dom0.check(&format!("rm {FLAG}"), 120)?;
+    pub(super) fn stop(self, dom0: &Dom0) -> anyhow::Result<()> {
+        dom0.check(&format!("rm {FLAG}"), 120)?;
         self.0.wait()?;
-        limit_disk(world, 0)
+        Ok(())
     }
 }
 
-/// Limits dom0's root disk in QEMU; 0 lifts the limit.
-fn limit_disk(world: &mut World, bytes_per_second: u64) -> anyhow::Result<()> {
-    let limits = json!({
-        "device": "root", "bps": bytes_per_second, "bps_rd": 0, "bps_wr": 0, "iops": 0, "iops_rd": 0, "iops_wr": 0,
-    });
-    world.qmp.execute("block_set_io_throttle", &limits)?;
-    Ok(())
+/// What dom0's disk does while attaches are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Disk {
+    /// It has more to write than it can.
+    Busy,
+    /// Nothing of ours.
+    Idle,
+}
+
+impl Disk {
+    /// Limits dom0's root disk in QEMU, or lifts the limit.
+    pub(super) fn limit(self, qmp: &mut Qmp) -> anyhow::Result<()> {
+        let bytes_per_second = match self {
+            Self::Busy => BYTES_PER_SECOND,
+            Self::Idle => 0,
+        };
+        let limits = json!({
+            "device": "root", "bps": bytes_per_second, "bps_rd": 0, "bps_wr": 0, "iops": 0, "iops_rd": 0, "iops_wr": 0,
+        });
+        qmp.execute("block_set_io_throttle", &limits)?;
+        Ok(())
+    }
 }
 
 /// dom0's counters at a moment.

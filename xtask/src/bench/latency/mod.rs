@@ -10,18 +10,19 @@ mod row;
 
 use anyhow::Context;
 use nested_tests::dom0::Dom0;
-use nested_tests::driverdom::Config;
-use nested_tests::guest::driverdom_disk;
+use nested_tests::driverdom::{Config, NAME};
+use nested_tests::peer::{Backend, TOOLS, device_name, device_number};
 use nested_tests::progress::Progress;
-use nested_tests::scenarios::vbd::{device_name, device_number};
+use nested_tests::qemu::Accel;
 use nested_tests::testfront::TestFrontConfig;
 use nested_tests::world::World;
 use serde_json::{Value, json};
 
+use super::attach::Peer;
 use super::lanes::{Done, Lanes};
-use super::{Arguments, Promise, machine};
+use super::{Arguments, Promise, stage};
 use crate::project::Project;
-use load::{Load, Pressure, Sample};
+use load::{Disk, Load, Pressure, Sample};
 use plan::{Round, rounds};
 use row::{Own, Row};
 
@@ -29,7 +30,9 @@ use row::{Own, Row};
 const ATTACHES: usize = 3352;
 /// Without load nothing rare is looked for.
 const QUIET_ATTACHES: usize = 300;
-/// For four guests with 80 disks, some of memory, at a time.
+/// For comparison.
+const PEER_ATTACHES: usize = 100;
+/// For four guests with 80 disks, half of them of memory, at a time.
 const MEMORY_MIB: u32 = 48;
 /// What a round may take, in seconds: fifty times what it takes on a quiet machine.
 const ROUND_LIMIT: u64 = 1200;
@@ -38,52 +41,52 @@ const ROUND_LIMIT: u64 = 1200;
 pub(super) fn run(
     project: &Project,
     arguments: &Arguments,
+    accel: Accel,
     progress: Progress,
 ) -> anyhow::Result<(Value, Vec<Promise>)> {
     let attaches = arguments.attaches.unwrap_or(ATTACHES);
-    let mut world = machine::start(project, arguments.boot.accel.resolve(), progress)?;
+    let mut world = stage::boot(project, accel, progress)?;
     let mut rows = vec![];
-    for (load, attaches) in [(Disk::Busy, attaches), (Disk::Idle, attaches.min(QUIET_ATTACHES))] {
-        let row = driverdom(&mut world, load, attaches, progress)?;
-        println!("{}", row.text());
-        rows.push(row);
+    for (peer, most) in
+        [(None, attaches)].into_iter().chain(arguments.attach.vs.iter().map(|peer| (Some(*peer), PEER_ATTACHES)))
+    {
+        for (disk, most) in [(Disk::Busy, most), (Disk::Idle, most.min(QUIET_ATTACHES))] {
+            let row = phase(&mut world, peer, disk, attaches.min(most), progress)?;
+            println!("{}", row.text());
+            rows.push(row);
+        }
     }
     world.power_off()?;
-    let promises = rows.iter().filter(|row| row.load).flat_map(Row::promises).collect();
+    let promises = rows.iter().filter(|row| row.is_promised()).flat_map(Row::promises).collect();
     Ok((json!({ "bench": "latency", "rows": rows.iter().map(Row::json).collect::<Vec<_>>() }), promises))
 }
 
-/// What dom0's disk does meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Disk {
-    Busy,
-    Idle,
-}
-
-/// Attaches to a driverdom that was started for them.
-fn driverdom(world: &mut World, disk: Disk, attaches: usize, progress: Progress) -> anyhow::Result<Row> {
+/// Attaches to a backend that was started for them: driverdom, or a peer.
+fn phase(
+    world: &mut World,
+    peer: Option<Peer>,
+    disk: Disk,
+    attaches: usize,
+    progress: Progress,
+) -> anyhow::Result<Row> {
     world.clean_up()?;
-    let domain = world.driverdom(&Config { memory_mib: MEMORY_MIB, ..Config::default() })?.domid;
-    let backend = Backend { name: "driverdom", domain, disk: mixed_disk };
-    let measured = measure(world, &backend, disk, attaches, progress)?;
-    // The last change is published a second later at most.
-    let own =
-        world.dom0.check(&format!("sleep 2; xenstore-read /local/domain/{domain}/data/driverdom/attaches"), 60)?;
-    Ok(measured.row(&backend, disk, Some(Own::parse(&own)?)))
-}
-
-/// Every second one a partition, which readers may share; the others are memory.
-fn mixed_disk(number: usize) -> String {
-    let (access, target) = if number.is_multiple_of(2) { ("rw", "ram:64K") } else { ("r", "gpt:demo") };
-    driverdom_disk(&device_name(number), access, target)
-}
-
-/// Who serves the disks.
-struct Backend {
-    name: &'static str,
-    domain: u32,
-    /// xl's specification of a guest's disk, by its number.
-    disk: fn(usize) -> String,
+    disk.limit(&mut world.qmp)?;
+    let row = match peer {
+        None => {
+            let driverdom = world.driverdom(&Config { memory_mib: MEMORY_MIB, ..Config::default() })?;
+            let measured = measure(&world.dom0, &driverdom, disk, attaches, progress)?;
+            // The last change is published a second later at most.
+            let own = format!("sleep 2; xenstore-read /local/domain/{}/data/{NAME}/attaches", driverdom.domid);
+            Row::new("driverdom", disk, &measured, Some(Own::parse(&world.dom0.check(&own, 60)?)?))
+        }
+        Some(peer) => {
+            let backend = peer.start(world)?;
+            let measured = measure(&world.dom0, backend.as_ref(), disk, attaches, progress)?;
+            Row::new(backend.name(), disk, &measured, None)
+        }
+    };
+    Disk::Idle.limit(&mut world.qmp)?;
+    Ok(row)
 }
 
 /// What was seen of attaches.
@@ -94,42 +97,37 @@ struct Measured {
     pressure: Pressure,
 }
 
-impl Measured {
-    fn row(&self, backend: &Backend, disk: Disk, own: Option<Own>) -> Row {
-        Row::new(backend.name, disk == Disk::Busy, self, own)
-    }
-}
-
 fn measure(
-    world: &mut World,
-    backend: &Backend,
+    dom0: &Dom0,
+    backend: &dyn Backend,
     disk: Disk,
     attaches: usize,
     progress: Progress,
 ) -> anyhow::Result<Measured> {
     const RECORD: &str = "/run/bench/record";
+    let domain = backend.domid();
+    // The clock must not wait for what it times.
     let recorder = format!(
-        "mkdir -p /run/bench; rm -f {RECORD}; (nice -n -10 /guests/dom0-tools record {} {RECORD} &> /run/bench/recorder & echo $!)",
-        backend.domain
+        "mkdir -p /run/bench; rm -f {RECORD}; nice -n -10 {TOOLS} record {domain} {RECORD} > /run/bench/recorder 2>&1 & echo $!"
     );
-    let recorder = world.dom0.check(&recorder, 60)?;
-    world.dom0.wait_until(&format!("[ -e {RECORD} ]"), 60)?;
-    let load = (disk == Disk::Busy).then(|| Load::start(world)).transpose()?;
-    let before = Sample::take(&world.dom0)?;
-    let result = run_rounds(&world.dom0, backend, attaches, &before, progress);
-    let pressure = Sample::take(&world.dom0)?.since(&before);
+    let recorder = dom0.check(&recorder, 60)?;
+    dom0.wait_until(&format!("[ -e {RECORD} ]"), 60)?;
+    let load = (disk == Disk::Busy).then(|| Load::start(dom0)).transpose()?;
+    let before = Sample::take(dom0)?;
+    let result = run_rounds(dom0, backend, attaches, &before, progress);
+    let pressure = Sample::take(dom0)?.since(&before);
     if let Some(load) = load {
-        load.stop(world)?;
+        load.stop(dom0)?;
     }
     let done = result?;
-    world.dom0.check(&format!("kill {recorder}"), 60).context("the recorder ended early")?;
-    let text = String::from_utf8(world.dom0.get(RECORD)?)?;
-    Ok(Measured { attaches, seen: record::attaches(&text, backend.domain)?, done, pressure })
+    dom0.check(&format!("kill {recorder} || {{ cat /run/bench/recorder; false; }}"), 60).context("the recorder")?;
+    let text = String::from_utf8(dom0.get(RECORD)?)?;
+    Ok(Measured { attaches, seen: record::attaches(&text, domain)?, done, pressure })
 }
 
 fn run_rounds(
     dom0: &Dom0,
-    backend: &Backend,
+    backend: &dyn Backend,
     attaches: usize,
     begun: &Sample,
     progress: Progress,
@@ -144,23 +142,34 @@ fn run_rounds(
         done.extend(outcome.done);
         made += round.attaches();
         let now = Sample::take(dom0)?;
-        progress.say(&format!("{}: {made} of {attaches} attaches; {}{said}", backend.name, now.since(&sample).line()));
+        progress.say(&format!(
+            "{}: {made} of {attaches} attaches; {}{said}",
+            backend.name(),
+            now.since(&sample).line()
+        ));
         sample = now;
     }
     Ok(done)
 }
 
-fn lanes(backend: &Backend, round: &Round, number: usize) -> Lanes {
+/// A guest's disk: of each kind of volume in turn.
+fn disk(backend: &dyn Backend, number: usize) -> String {
+    let kinds = backend.volumes();
+    backend.disk(number, kinds[number % kinds.len()])
+}
+
+fn lanes(backend: &dyn Backend, round: &Round, number: usize) -> Lanes {
     let mut lanes = Lanes::default();
     for (lane, disks) in round.cold.into_iter().enumerate() {
         let mut guest = TestFrontConfig::new(&format!("cold-{number}-{lane}"));
-        guest.disks = (0..disks).map(backend.disk).collect();
+        guest.disks = (0..disks).map(|number| disk(backend, number)).collect();
         guest.script = "connect vbd=all seconds=100; end stay".to_owned();
         lanes.add("cold", &guest, &[disks.to_string()]);
     }
     for (lane, disks) in round.hot.into_iter().enumerate() {
         let guest = TestFrontConfig::new(&format!("hot-{number}-{lane}"));
-        let words = (0..disks).flat_map(|disk| [device_number(&device_name(disk)).to_string(), (backend.disk)(disk)]);
+        let device = |number| device_number(&device_name(number)).to_string();
+        let words = (0..disks).flat_map(|number| [device(number), disk(backend, number)]);
         lanes.add("hot", &guest, &words.collect::<Vec<_>>());
     }
     lanes

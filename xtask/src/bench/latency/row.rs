@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::load::Pressure;
+use super::load::{Disk, Pressure};
 use super::record::{Attach, Vbd};
 use super::{Done, Measured};
 use crate::bench::Promise;
@@ -42,7 +42,7 @@ impl Own {
 pub(super) struct Row {
     backend: &'static str,
     /// Whether dom0's disk was busy.
-    pub load: bool,
+    load: bool,
     /// Attaches that were asked for, and those of them that xl or the recorder says have failed.
     attaches: usize,
     failed: usize,
@@ -63,7 +63,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn new(backend: &'static str, load: bool, measured: &Measured, own: Option<Own>) -> Self {
+    pub(super) fn new(backend: &'static str, disk: Disk, measured: &Measured, own: Option<Own>) -> Self {
         let Measured { attaches, seen, done, pressure } = measured;
         let offered = |attach: &&Attach| attach.offered.is_some();
         let by_vbd: BTreeMap<Vbd, &Attach> = seen.iter().map(|attach| (attach.vbd, attach)).collect();
@@ -80,7 +80,7 @@ impl Row {
         };
         Self {
             backend,
-            load,
+            load: disk == Disk::Busy,
             attaches: *attaches,
             failed: failures(*attaches, seen.iter().filter(offered).count(), done),
             offer: seen.iter().filter_map(|attach| Some(attach.offered? - attach.seen)).collect(),
@@ -92,6 +92,11 @@ impl Row {
             own,
             pressure: pressure.clone(),
         }
+    }
+
+    /// Whether something was promised of it: of driverdom under load.
+    pub(super) fn is_promised(&self) -> bool {
+        self.load && self.own.is_some()
     }
 
     /// What was promised of attaches under load.
@@ -208,7 +213,7 @@ mod tests {
         };
         let own =
             Own::parse("attach_count=3 attach_p50_us=250000 attach_p999_us=1 attach_max_us=2000001").expect("all keys");
-        let row = Row::new("driverdom", true, &measured, Some(own));
+        let row = Row::new("driverdom", Disk::Busy, &measured, Some(own));
         assert_eq!((row.failed, row.offer.count(), row.offer.over(2.0), row.quick_frontends), (0, 3, 1, 1));
         assert_eq!((row.look.max(), row.look_at_most.max(), row.connect.max()), (Some(0.5), Some(0.75), Some(2.5)));
         let kept: Vec<bool> = row.promises().iter().map(|promise| promise.kept).collect();

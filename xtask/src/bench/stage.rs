@@ -1,6 +1,7 @@
-//! The machine on which a bench runs.
+//! The nested system as a bench finds it: booted, with the guests' files and the program for dom0.
 
 use nested_tests::artifacts::RunDir;
+use nested_tests::peer::Floor;
 use nested_tests::progress::Progress;
 use nested_tests::qemu::{Accel, Console, Lifetime};
 use nested_tests::world::{Boot, World, machine};
@@ -8,15 +9,15 @@ use nested_tests::world::{Boot, World, machine};
 use crate::project::Project;
 use crate::{build, image, setup};
 
-/// Builds what it needs, and boots it; the guests and the tools for dom0 are in its `/guests`.
-pub(super) fn start(project: &Project, accel: Accel, progress: Progress) -> anyhow::Result<World> {
+/// Builds what is needed and boots.
+pub(super) fn boot(project: &Project, accel: Accel, progress: Progress) -> anyhow::Result<World> {
     setup::ensure_installed()?;
     let mut artifacts = image::ensure_made(project)?;
     artifacts.guests.extend(build::build_all(project)?.into_iter().map(|guest| guest.stripped));
-    artifacts.guests.push(build::dom0_tools(project)?);
+    let tools = build::dom0_tools(project)?;
     let run = RunDir::create(&project.target.join("nested/bench"))?;
     let machine = machine(Boot::Default, accel, Console::Log, &run);
     let world = World::start(&machine, &artifacts, run, Lifetime::Owned, progress)?;
-    world.dom0.check("chmod +x /guests/dom0-tools; mkdir -p /run/bench", 60)?;
+    Floor::put_tools(&world.dom0, &tools)?;
     Ok(world)
 }
