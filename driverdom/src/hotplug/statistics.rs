@@ -66,8 +66,8 @@ fn bucket(took: Nanos) -> usize {
     } else if bits >= LAST_BITS {
         BUCKETS - 1
     } else {
-        let part = (took.0 >> (bits - PARTS.ilog2())) as usize % PARTS;
-        1 + (bits - FIRST_BITS) as usize * PARTS + part
+        let [part, ..] = (took.0 >> (bits - PARTS.ilog2())).to_le_bytes();
+        1 + (bits - FIRST_BITS) as usize * PARTS + usize::from(part) % PARTS
     }
 }
 
