@@ -1,6 +1,8 @@
 //! One guest's life with its disks: created, connected, destroyed, timed in dom0.
 
-use anyhow::ensure;
+use std::fmt;
+
+use anyhow::bail;
 
 use super::record::{Change, Output, START};
 use super::{Backend, Volume};
@@ -13,7 +15,7 @@ const NAME: &str = "bench";
 const CONNECT_LIMIT: u64 = 120;
 
 /// Seconds by dom0's clock.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Life {
     /// `xl create`.
     pub create: f64,
@@ -23,6 +25,18 @@ pub struct Life {
     pub connected: f64,
     /// `xl destroy`.
     pub destroy: f64,
+    /// What xl complained of although it came to its end.
+    pub complaint: Option<String>,
+}
+
+impl fmt::Display for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { create, backend_connected, connected, destroy, .. } = self;
+        write!(
+            f,
+            "created {create:.2} s, backends at 4 {backend_connected:.2} s, connected {connected:.2} s, destroyed {destroy:.2} s"
+        )
+    }
 }
 
 /// Memory of a test frontend with so many disks.
@@ -30,7 +44,7 @@ pub(super) fn memory_mib(disks: usize) -> u32 {
     16 + u32::try_from(disks / 8).unwrap_or(u32::MAX)
 }
 
-/// Creates a guest with so many disks, waits until it has connected all, and destroys it. xl must say nothing.
+/// Creates a guest with so many disks, waits until it has connected all, and destroys it.
 ///
 /// # Errors
 /// What xl said or the guest did.
@@ -44,23 +58,29 @@ pub fn live(dom0: &Dom0, backend: &dyn Backend, volume: Volume, disks: usize) ->
     let path = format!("/guests/{NAME}.cfg");
     dom0.put(&path, config.text().as_bytes())?;
     let script = format!("set -- {} {disks}\n{START}{LIFE}", backend.domid());
-    let output = dom0.run(&script, 2 * CONNECT_LIMIT + 180);
-    let output = output.and_then(|output| {
-        ensure!(output.rc == 0 && output.err.is_empty(), "ended with {}: {}", output.rc, output.err.trim());
-        Output::parse(&output.out)
-    });
-    if output.is_err() {
+    let said = dom0.run(&script, 2 * CONNECT_LIMIT + 180)?;
+    let complaint = (!said.err.is_empty()).then(|| shortened(&said.err));
+    if said.rc != 0 {
         // What is left would be in the way of the next one.
         dom0.run(&format!("xl destroy {NAME}"), 120)?;
+        bail!("ended with {}: {}", said.rc, complaint.unwrap_or_default());
     }
-    let output = output?;
+    let output = Output::parse(&said.out)?;
     let begin = output.mark("create", 0)?;
     Ok(Life {
         create: output.mark("created", 0)? - begin,
         backend_connected: output.all_connected(disks, Change::is_backend)? - begin,
         connected: output.all_connected(disks, |change| !change.is_backend())? - begin,
         destroy: output.mark("destroyed", 0)? - output.mark("destroy", 0)?,
+        complaint,
     })
+}
+
+/// The first of many lines.
+fn shortened(text: &str) -> String {
+    let lines = text.trim().lines().count();
+    let first = text.trim().lines().next().unwrap_or_default();
+    if lines > 1 { format!("{first} (and {} lines more)", lines - 1) } else { first.to_owned() }
 }
 
 /// Bash: a life. Waits seldom: the recorder has the times, and a busy dom0 would change them.

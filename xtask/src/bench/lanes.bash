@@ -32,29 +32,41 @@ end() {
 }
 step() { begin "$@" && end "$1" "$2"; }
 
-# cold GUEST DISKS: a guest that is created with its disks, connects them, and is destroyed.
+# born GUEST DISKS: creates a guest. cold [GUEST DISKS]...: guests that are created with their disks, connect them, and are destroyed.
+born() { timed create "$1" "$2" xl create -qe "/run/bench/$1.cfg"; }
 cold() {
-  [ "$2" -gt 0 ] || return
-  timed create "$1" "$2" xl create -qe "/run/bench/$1.cfg" || return
-  timed connect "$1" "$2" said "$1" "step 1 ok" 120
-  timed destroy "$1" "$2" xl destroy "$1"
-}
-
-# hot GUEST [DEVICE DISK]...: a running guest that goes to 3 as soon as it sees a directory.
-hot() {
-  local guest=$1 domain number=0
-  shift
-  [ $# -gt 0 ] || return
-  timed create "$guest" 0 xl create -qe "/run/bench/$guest.cfg" || return
-  domain=$(xl domid "$guest")
-  while [ $# -gt 0 ]; do
-    number=$((number + 1))
-    begin "$domain" "$number" "connect vbd=$1 early seconds=60"
-    timed attach "$domain" "$1" xl block-attach "$guest" "$2"
-    timed connect "$domain" "$1" end "$domain" "$number"
+  local -a alive
+  for ((; $# > 1; )); do
+    born "$1" "$2" && alive+=("$1" "$2")
     shift 2
   done
-  timed destroy "$guest" "$number" xl destroy "$guest"
+  set -- "${alive[@]}"
+  for ((; $# > 1; )); do
+    timed connect "$1" "$2" said "$1" "step 1 ok" 120
+    timed destroy "$1" "$2" xl destroy "$1"
+    shift 2
+  done
+}
+
+# hot GUEST GUEST [DEVICE DISK]...: attaches each disk to both guests, which run and go to 3 as soon as they see a directory.
+hot() {
+  local guests=("$1" "$2") guest number=0
+  local -A domain
+  shift 2
+  for guest in "${guests[@]}"; do
+    born "$guest" 0 || return
+    domain[$guest]=$(xl domid "$guest")
+  done
+  for ((; $# > 1; )); do
+    number=$((number + 1))
+    for guest in "${guests[@]}"; do
+      begin "${domain[$guest]}" "$number" "connect vbd=$1 early seconds=60"
+      timed attach "${domain[$guest]}" "$1" xl block-attach "$guest" "$2"
+    done
+    for guest in "${guests[@]}"; do timed connect "${domain[$guest]}" "$1" end "${domain[$guest]}" "$number"; done
+    shift 2
+  done
+  for guest in "${guests[@]}"; do timed destroy "$guest" "$number" xl destroy "$guest"; done
 }
 
 # life GUEST TEXT: one life of a guest, which ends when its console has TEXT.

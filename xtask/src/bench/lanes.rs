@@ -30,12 +30,13 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Adds a lane: a call of one of the functions, with a guest as its first word.
-    pub(super) fn add(&mut self, function: &str, guest: &TestFrontConfig, words: &[String]) {
+    /// Adds a lane: a call of one of the functions, which may create these guests.
+    pub(super) fn add(&mut self, function: &str, guests: &[TestFrontConfig], words: &[String]) {
+        for guest in guests {
+            self.script += &format!("cat > /run/bench/{}.cfg << 'END'\n{}END\n", guest.name, guest.text());
+        }
         let quoted: Vec<_> = words.iter().map(|word| shell_quoted(word)).collect();
-        let name = &guest.name;
-        self.script += &format!("cat > /run/bench/{name}.cfg << 'END'\n{}END\n", guest.text());
-        self.script += &format!("{function} {name} {} &\n", quoted.join(" "));
+        self.script += &format!("{function} {} &\n", quoted.join(" "));
     }
 
     /// Runs them all to their ends.
@@ -91,8 +92,8 @@ mod tests {
     #[test]
     fn a_lane_is_a_call_beside_others() {
         let mut lanes = Lanes::default();
-        lanes.add("hot", &TestFrontConfig::new("h-1"), &["51712".into(), "a,b=c d".into()]);
+        lanes.add("hot", &[TestFrontConfig::new("h-1")], &["h-1".into(), "a,b=c d".into()]);
         assert!(lanes.script.starts_with("cat > /run/bench/h-1.cfg << 'END'\nname='h-1'\n"), "{}", lanes.script);
-        assert!(lanes.script.ends_with("END\nhot h-1 '51712' 'a,b=c d' &\n"), "{}", lanes.script);
+        assert!(lanes.script.ends_with("END\nhot 'h-1' 'a,b=c d' &\n"), "{}", lanes.script);
     }
 }

@@ -131,15 +131,17 @@ fn batch(world: &World, lives: [usize; LIVES], swaps: [usize; SWAPS], number: us
         let (memory, partition) = ("51712,51744", "51728");
         let write = format!("write vbd={memory} count=64 pattern=1; verify vbd={memory} count=64 pattern=1");
         guest.script = format!("connect vbd=all; {write}; read vbd={partition} count=64; end stay");
-        lanes.add("lives", &guest, &[rounds.to_string(), "step 4 ok".into()]);
+        let words = [guest.name.clone(), rounds.to_string(), "step 4 ok".into()];
+        lanes.add("lives", &[guest], &words);
     }
     for (lane, rounds) in swaps.into_iter().enumerate().filter(|(_, rounds)| *rounds > 0) {
         let guest = TestFrontConfig::new(&format!("swap-{lane}")).disk("xvda", "r", "gpt:demo");
         // One lane's disk is a partition, the other's is memory, in turn.
         let target = if (lane + number).is_multiple_of(2) { "gpt:second" } else { "ram:64K" };
         let device = device_number("xvdb").to_string();
-        let words = [rounds.to_string(), "xvdb".into(), device, driverdom_disk("xvdb", "rw", target)];
-        lanes.add("swaps", &guest, &words);
+        let words =
+            [guest.name.clone(), rounds.to_string(), "xvdb".into(), device, driverdom_disk("xvdb", "rw", target)];
+        lanes.add("swaps", &[guest], &words);
     }
     lanes.run(&world.dom0, (ROUND_LIMIT * BATCH) as u64)
 }

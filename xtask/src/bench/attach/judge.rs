@@ -15,7 +15,7 @@ struct Pair<'a> {
 
 /// All promises that the rows have something to say about.
 pub(super) fn promises(rows: &[Row], own: Own) -> Vec<Promise> {
-    let failed = rows.iter().filter(|row| row.lives.is_err()).count();
+    let failed = rows.iter().filter(|row| row.failure.is_some()).count();
     let mut promises = vec![
         Promise { text: format!("every guest comes up and goes quietly: {failed} rows do not"), kept: failed == 0 },
         Promise {
@@ -126,9 +126,14 @@ mod tests {
         let row = |disks: usize| {
             let below = disks.min(50) as f64;
             let create = 0.5 + each * (below + bend * (disks as f64 - below));
-            let life =
-                Life { create, backend_connected: create, connected: create + 0.3, destroy: 0.4 + each * disks as f64 };
-            Row { backend, volume, disks, lives: Ok(vec![life]) }
+            let life = Life {
+                create,
+                backend_connected: create,
+                connected: create + 0.3,
+                destroy: 0.4 + each * disks as f64,
+                complaint: None,
+            };
+            Row { backend, volume, disks, lives: vec![life], failure: None }
         };
         [1, 8, 10, 50, 100, 200].map(row).to_vec()
     }
@@ -157,7 +162,7 @@ mod tests {
     #[test]
     fn a_failed_row_breaks_one_and_says_nothing_else() {
         let mut all = rows("driverdom", 0.11, 1.0);
-        all[4].lives = Err("xl said no".into());
+        (all[4].lives, all[4].failure) = (vec![], Some("xl said no".into()));
         let broken = broken(&all, own(1));
         assert!(matches!(broken.as_slice(), [one] if one.contains("1 rows")), "{broken:?}");
     }

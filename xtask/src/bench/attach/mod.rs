@@ -66,32 +66,44 @@ pub(super) fn run(
     progress: Progress,
 ) -> anyhow::Result<(Value, Vec<Promise>)> {
     let world = stage::boot(project, accel, progress)?;
-    let driverdom = world.driverdom(&Config { memory_mib: MEMORY_MIB, ..Config::default() })?;
-    let disks = options.disks_or(&DISKS);
-    let mut rows = measure(&world, &driverdom, &disks, progress)?;
-    let own = own(&world, &driverdom)?;
-    let mut hot = vec![hot_row(&world, &driverdom, &disks, progress)?];
-    for peer in &options.vs {
-        let peer = peer.start(&world)?;
-        rows.extend(measure(&world, peer.as_ref(), &disks, progress)?);
-        hot.push(hot_row(&world, peer.as_ref(), &disks, progress)?);
-    }
+    let Measured { rows, own, hot } = measure_all(&world, options, progress)?;
     world.power_off()?;
     rows::print(&rows, own);
     let promises = judge::promises(&rows, own);
     Ok((json!({ "bench": "attach", "rows": rows, "own_ms": own.json(), "hot": hot }), promises))
 }
 
-/// A backend's rows: each kind of volume with each number of disks.
-fn measure(world: &World, backend: &dyn Backend, disks: &[usize], progress: Progress) -> anyhow::Result<Vec<Row>> {
+/// What the machine showed.
+struct Measured {
+    rows: Vec<Row>,
+    own: Own,
+    hot: Vec<Value>,
+}
+
+/// Starts all backends, side by side, and measures.
+fn measure_all(world: &World, options: &Options, progress: Progress) -> anyhow::Result<Measured> {
+    let driverdom = world.driverdom(&Config { memory_mib: MEMORY_MIB, ..Config::default() })?;
+    let peers = options.vs.iter().map(|peer| peer.start(world)).collect::<anyhow::Result<Vec<_>>>()?;
+    let backends: Vec<&dyn Backend> =
+        std::iter::once(&driverdom as &dyn Backend).chain(peers.iter().map(|peer| &**peer)).collect();
+    let disks = options.disks_or(&DISKS);
+    let rows = measure(world, &backends, &disks, progress)?;
+    let own = own(world, &driverdom)?;
+    let hot = hot_rows(world, &backends, &disks, progress)?;
+    Ok(Measured { rows, own, hot })
+}
+
+/// All rows. Those with the same number of disks are measured one after the other: what disturbs one disturbs all.
+fn measure(world: &World, backends: &[&dyn Backend], disks: &[usize], progress: Progress) -> anyhow::Result<Vec<Row>> {
     let mut rows = vec![];
-    for &volume in backend.volumes() {
-        for &count in disks {
+    for &count in disks {
+        for (backend, volume) in
+            backends.iter().flat_map(|backend| backend.volumes().iter().map(move |volume| (backend, *volume)))
+        {
             let name = format!("{}, {count} disks ({})", backend.name(), volume.name());
-            let (row, _) = progress.stage(&name, || Ok(row(world, backend, volume, count)))?;
-            if let Err(why) = &row.lives {
-                progress.say(&format!("{name}: {why}"));
-            }
+            let (row, _) = progress.stage(&name, || Ok(row(world, *backend, volume, count)))?;
+            row.lives.iter().for_each(|life| progress.say(&format!("    {life}")));
+            row.failure.iter().for_each(|why| progress.say(&format!("    failed: {why}")));
             rows.push(row);
         }
     }
@@ -100,8 +112,17 @@ fn measure(world: &World, backend: &dyn Backend, disks: &[usize], progress: Prog
 
 fn row(world: &World, backend: &dyn Backend, volume: Volume, disks: usize) -> Row {
     let times = if disks <= MANY { TIMES } else { 1 };
-    let lives: anyhow::Result<Vec<_>> = (0..times).map(|_| live(&world.dom0, backend, volume, disks)).collect();
-    Row { backend: backend.name(), volume, disks, lives: lives.map_err(|error| format!("{error:#}")) }
+    let mut row = Row { backend: backend.name(), volume, disks, lives: vec![], failure: None };
+    while row.failure.is_none() && row.lives.len() < times {
+        match live(&world.dom0, backend, volume, disks) {
+            Ok(life) => {
+                row.failure.clone_from(&life.complaint);
+                row.lives.push(life);
+            }
+            Err(error) => row.failure = Some(format!("{error:#}")),
+        }
+    }
+    row
 }
 
 /// driverdom's own share of all attaches so far.
@@ -111,7 +132,17 @@ fn own(world: &World, driverdom: &Driverdom) -> anyhow::Result<Own> {
     Own::parse(&world.dom0.check(&format!("sleep 2; xenstore-read {node}"), 30)?)
 }
 
-/// Disks attached one by one, as far as there are so many to be measured.
+/// Disks attached one by one to a guest of each backend.
+fn hot_rows(
+    world: &World,
+    backends: &[&dyn Backend],
+    disks: &[usize],
+    progress: Progress,
+) -> anyhow::Result<Vec<Value>> {
+    backends.iter().map(|backend| hot_row(world, *backend, disks, progress)).collect()
+}
+
+/// As many disks as there are to be measured, or [`HOT_DISKS`].
 fn hot_row(world: &World, backend: &dyn Backend, disks: &[usize], progress: Progress) -> anyhow::Result<Value> {
     let count = disks.iter().copied().max().unwrap_or(0).min(HOT_DISKS);
     let volume = backend.volumes().first().copied().unwrap_or(Volume::None);

@@ -23,7 +23,7 @@ use super::lanes::{Done, Lanes};
 use super::{Arguments, Promise, stage};
 use crate::project::Project;
 use load::{Disk, Load, Pressure, Sample};
-use plan::{Round, rounds};
+use plan::{GUESTS, Round, rounds};
 use row::{Own, Row};
 
 /// As many as the report has.
@@ -94,6 +94,8 @@ struct Measured {
     attaches: usize,
     seen: Vec<record::Attach>,
     done: Vec<Done>,
+    /// Lines that xl wrote on its standard error.
+    complaints: usize,
     pressure: Pressure,
 }
 
@@ -119,10 +121,10 @@ fn measure(
     if let Some(load) = load {
         load.stop(dom0)?;
     }
-    let done = result?;
+    let (done, complaints) = result?;
     dom0.check(&format!("kill {recorder} || {{ cat /run/bench/recorder; false; }}"), 60).context("the recorder")?;
     let text = String::from_utf8(dom0.get(RECORD)?)?;
-    Ok(Measured { attaches, seen: record::attaches(&text, domain)?, done, pressure })
+    Ok(Measured { attaches, seen: record::attaches(&text, domain)?, done, complaints, pressure })
 }
 
 fn run_rounds(
@@ -131,8 +133,8 @@ fn run_rounds(
     attaches: usize,
     begun: &Sample,
     progress: Progress,
-) -> anyhow::Result<Vec<Done>> {
-    let mut done = vec![];
+) -> anyhow::Result<(Vec<Done>, usize)> {
+    let (mut done, mut complaints) = (vec![], 0);
     let (mut sample, mut made) = (begun.clone(), 0);
     for (number, round) in rounds(attaches).iter().enumerate() {
         // Programs and their libraries come from the disk, as they do where memory is scarce.
@@ -140,6 +142,7 @@ fn run_rounds(
         let outcome = lanes(backend, round, number).run(dom0, ROUND_LIMIT)?;
         let said = outcome.said.lines().take(5).map(|line| format!("; said: {line}")).collect::<String>();
         done.extend(outcome.done);
+        complaints += outcome.said.lines().count();
         made += round.attaches();
         let now = Sample::take(dom0)?;
         progress.say(&format!(
@@ -149,7 +152,7 @@ fn run_rounds(
         ));
         sample = now;
     }
-    Ok(done)
+    Ok((done, complaints))
 }
 
 /// A guest's disk: of each kind of volume in turn.
@@ -160,17 +163,22 @@ fn disk(backend: &dyn Backend, number: usize) -> String {
 
 fn lanes(backend: &dyn Backend, round: &Round, number: usize) -> Lanes {
     let mut lanes = Lanes::default();
-    for (lane, disks) in round.cold.into_iter().enumerate() {
-        let mut guest = TestFrontConfig::new(&format!("cold-{number}-{lane}"));
-        guest.disks = (0..disks).map(|number| disk(backend, number)).collect();
-        guest.script = "connect vbd=all seconds=100; end stay".to_owned();
-        lanes.add("cold", &guest, &[disks.to_string()]);
-    }
-    for (lane, disks) in round.hot.into_iter().enumerate() {
-        let guest = TestFrontConfig::new(&format!("hot-{number}-{lane}"));
-        let device = |number| device_number(&device_name(number)).to_string();
-        let words = (0..disks).flat_map(|number| [device(number), disk(backend, number)]);
-        lanes.add("hot", &guest, &words.collect::<Vec<_>>());
-    }
+    let cold = round.cold.into_iter().enumerate().filter(|(_, disks)| *disks > 0);
+    let cold: Vec<_> = cold.map(|(lane, disks)| cold_guest(backend, &format!("cold-{number}-{lane}"), disks)).collect();
+    let words: Vec<_> = cold.iter().flat_map(|guest| [guest.name.clone(), guest.disks.len().to_string()]).collect();
+    lanes.add("cold", &cold, &words);
+
+    let hot: [_; GUESTS] = std::array::from_fn(|lane| TestFrontConfig::new(&format!("hot-{number}-{lane}")));
+    let device = |number| device_number(&device_name(number)).to_string();
+    let disks = (0..round.hot).flat_map(|number| [device(number), disk(backend, number)]);
+    let words: Vec<_> = hot.iter().map(|guest| guest.name.clone()).chain(disks).collect();
+    lanes.add("hot", &hot, &words);
     lanes
+}
+
+fn cold_guest(backend: &dyn Backend, name: &str, disks: usize) -> TestFrontConfig {
+    let mut guest = TestFrontConfig::new(name);
+    guest.disks = (0..disks).map(|number| disk(backend, number)).collect();
+    guest.script = "connect vbd=all seconds=100; end stay".to_owned();
+    guest
 }

@@ -1,6 +1,6 @@
 //! What `dom0-tools record` noted, as attaches: `SECONDS PATH VALUE` a line, of both ends' states.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 
@@ -17,8 +17,10 @@ pub(super) struct Vbd {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Attach {
     pub vbd: Vbd,
-    /// When the directory was first seen.
+    /// When the directory was first heard of.
     pub seen: f64,
+    /// Whether the backend's state was not 1 when it was first read: the recorder was late.
+    pub is_seen_late: bool,
     /// When the backend was first seen at 2 (InitWait), or beyond it: the recorder looks at states, it is not told them.
     pub offered: Option<f64>,
     /// When the frontend was first seen at 3 (Initialised).
@@ -35,6 +37,7 @@ pub(super) fn attaches(record: &str, backend: u32) -> anyhow::Result<Vec<Attach>
     let mut all: Vec<Attach> = vec![];
     // The attach that a vbd's lines belong to now.
     let mut current: BTreeMap<Vbd, usize> = BTreeMap::new();
+    let mut unread = BTreeSet::new();
     for line in record.lines() {
         let (seconds, path, value) = split(line).with_context(|| format!("not a line of the recorder's: {line:?}"))?;
         match place(path, backend) {
@@ -44,12 +47,23 @@ pub(super) fn attaches(record: &str, backend: u32) -> anyhow::Result<Vec<Attach>
                     continue;
                 }
                 let at = *current.entry(vbd).or_insert_with(|| {
-                    all.push(Attach { vbd, seen: seconds, offered: None, ready: None, connected: None });
+                    unread.insert(vbd);
+                    all.push(Attach {
+                        vbd,
+                        seen: seconds,
+                        is_seen_late: false,
+                        offered: None,
+                        ready: None,
+                        connected: None,
+                    });
                     all.len() - 1
                 });
                 let attach = &mut all[at];
                 if matches!(value, "2" | "4") {
                     attach.offered.get_or_insert(seconds);
+                }
+                if value != "+" && unread.remove(&vbd) {
+                    attach.is_seen_late = value != "1";
                 }
                 if value == "4" {
                     attach.connected.get_or_insert(seconds);
@@ -105,12 +119,19 @@ mod tests {
     }
 
     fn attach(guest: u32, seen: f64, offered: Option<f64>, ready: Option<f64>, connected: Option<f64>) -> Attach {
-        Attach { vbd: Vbd { guest, device: 51712 }, seen, offered, ready, connected }
+        let is_seen_late = offered == connected && connected.is_some();
+        Attach { vbd: Vbd { guest, device: 51712 }, seen, is_seen_late, offered, ready, connected }
     }
 
     #[test]
     fn lines_become_attaches() {
-        let whole = vec![(1.0, back(7), "1"), (1.1, back(7), "2"), (1.2, front(7), "3"), (1.7, back(7), "4")];
+        let whole = vec![
+            (1.0, back(7), "+"),
+            (1.05, back(7), "1"),
+            (1.1, back(7), "2"),
+            (1.2, front(7), "3"),
+            (1.7, back(7), "4"),
+        ];
         let gone = [(9.0, back(7), "5"), (9.1, back(7), "6"), (9.5, back(7), "-")];
         let again = [whole.clone(), gone.to_vec(), vec![(10.0, back(7), "1"), (10.5, back(7), "2")]].concat();
         let first = attach(7, 1.0, Some(1.1), Some(1.2), Some(1.7));
@@ -122,6 +143,7 @@ mod tests {
             (
                 vec![
                     (1.0, back(7), "1"),
+                    (1.25, back(8), "+"),
                     (1.5, back(8), "4"),
                     (2.0, back(7), "2"),
                     (3.0, back(9), "1"),
@@ -129,7 +151,7 @@ mod tests {
                 ],
                 vec![
                     attach(7, 1.0, Some(2.0), None, None),
-                    attach(8, 1.5, Some(1.5), None, Some(1.5)),
+                    attach(8, 1.25, Some(1.5), None, Some(1.5)),
                     attach(9, 3.0, None, None, None),
                 ],
             ),

@@ -56,15 +56,19 @@ pub(super) struct Row {
     look: Times,
     /// From the directory until then: that long at most, even if the recorder saw the 2 late.
     look_at_most: Times,
-    /// Attaches whose directory the recorder saw for the first time when 2 stood there already.
+    /// Attaches whose directory the recorder saw for the first time when 2 stood there already: their 2 came earlier than it says.
     seen_late: usize,
+    /// `xl destroy` of the guests.
+    destroy: Times,
+    /// Lines of xl's about what went wrong, whatever it was.
+    complaints: usize,
     own: Option<Own>,
     pressure: Pressure,
 }
 
 impl Row {
     pub(super) fn new(backend: &'static str, disk: Disk, measured: &Measured, own: Option<Own>) -> Self {
-        let Measured { attaches, seen, done, pressure } = measured;
+        let Measured { attaches, seen, done, complaints, pressure } = measured;
         let offered = |attach: &&Attach| attach.offered.is_some();
         let by_vbd: BTreeMap<Vbd, &Attach> = seen.iter().map(|attach| (attach.vbd, attach)).collect();
         let hot: Vec<(&Done, &Attach)> = done
@@ -88,7 +92,9 @@ impl Row {
             quick_frontends: hot.iter().filter(|(_, attach)| quick(attach)).count(),
             look: hot.iter().filter_map(|(done, attach)| Some(done.end - attach.offered?)).collect(),
             look_at_most: hot.iter().map(|(done, attach)| done.end - attach.seen).collect(),
-            seen_late: seen.iter().filter(|attach| attach.offered == Some(attach.seen)).count(),
+            seen_late: seen.iter().filter(|attach| attach.is_seen_late).count(),
+            destroy: done.iter().filter(|done| done.verb == "destroy").map(|done| done.end - done.start).collect(),
+            complaints: *complaints,
             own,
             pressure: pressure.clone(),
         }
@@ -132,6 +138,7 @@ impl Row {
             "hot_connected_max_s": connect.max(),
             "xl_looked_p50_s": look.percentile(500), "xl_looked_p999_s": look.percentile(999), "xl_looked_max_s": look.max(),
             "xl_looked_at_most_s": look_at_most.max(),
+            "destroy_p50_s": self.destroy.percentile(500), "destroy_max_s": self.destroy.max(), "complaints": self.complaints,
             "loadavg": pressure.loadavg, "waiting": pressure.waiting, "written_mb_s": pressure.megabytes_per_second,
         })
     }
@@ -143,7 +150,7 @@ impl Row {
             format!("  own share: {count} of them: median {p50:.3} s, p99.9 {p999:.3}, max {max:.3}\n")
         });
         format!(
-            "{}, {load}: {} attaches, {} failed; over 2 s {}, over 9 s {}; {}\n  directory to 2: {} ({} seen late)\n{own}  hot, directory to 4: {} ({} frontends at 3 within 0.5 s)\n  hot, from 2 to xl's end: {}; from the directory: {}",
+            "{}, {load}: {} attaches, {} failed; over 2 s {}, over 9 s {}; {}\n  directory to 2: {} ({} seen late)\n{own}  hot, directory to 4: {} ({} frontends at 3 within 0.5 s)\n  hot, from 2 to xl's end: {}; from the directory: {}\n  xl destroy: {}; lines of complaint from xl: {}",
             self.backend,
             self.attaches,
             self.failed,
@@ -155,7 +162,9 @@ impl Row {
             self.connect.line(),
             self.quick_frontends,
             self.look.line(),
-            self.look_at_most.line()
+            self.look_at_most.line(),
+            self.destroy.line(),
+            self.complaints
         )
     }
 }
@@ -180,7 +189,14 @@ mod tests {
 
     fn attach(device: u32, ready: f64, connected: f64) -> Attach {
         let vbd = Vbd { guest: 7, device };
-        Attach { vbd, seen: 10.0, offered: Some(10.25), ready: Some(ready), connected: Some(connected) }
+        Attach {
+            vbd,
+            is_seen_late: false,
+            seen: 10.0,
+            offered: Some(10.25),
+            ready: Some(ready),
+            connected: Some(connected),
+        }
     }
 
     #[test]
@@ -199,8 +215,14 @@ mod tests {
     #[test]
     fn a_row_has_the_times_of_those_whom_they_concern() {
         let pressure = Pressure { loadavg: String::new(), waiting: 0.0, megabytes_per_second: 0.0 };
-        let cold =
-            Attach { vbd: Vbd { guest: 8, device: 1 }, offered: Some(13.0), ready: None, connected: None, seen: 10.0 };
+        let cold = Attach {
+            is_seen_late: true,
+            vbd: Vbd { guest: 8, device: 1 },
+            offered: Some(13.0),
+            ready: None,
+            connected: None,
+            seen: 10.0,
+        };
         let measured = Measured {
             attaches: 3,
             seen: vec![attach(1, 10.5, 10.75), attach(2, 12.0, 12.5), cold],
@@ -209,6 +231,7 @@ mod tests {
                 done("attach", "7", 2, 10.75, 0),
                 done("create", "c", 1, 9.0, 0),
             ],
+            complaints: 0,
             pressure,
         };
         let own =
