@@ -46,47 +46,45 @@ pub(super) fn run(
 ) -> anyhow::Result<(Value, Vec<Promise>)> {
     let attaches = arguments.attaches.unwrap_or(ATTACHES);
     let mut world = stage::boot(project, accel, progress)?;
-    let mut rows = vec![];
-    for (peer, most) in
-        [(None, attaches)].into_iter().chain(arguments.attach.vs.iter().map(|peer| (Some(*peer), PEER_ATTACHES)))
-    {
-        for (disk, most) in [(Disk::Busy, most), (Disk::Idle, most.min(QUIET_ATTACHES))] {
-            let row = phase(&mut world, peer, disk, attaches.min(most), progress)?;
-            println!("{}", row.text());
-            rows.push(row);
-        }
+    let mut rows = vec![
+        driverdom(&mut world, Disk::Busy, attaches, progress)?,
+        driverdom(&mut world, Disk::Idle, attaches.min(QUIET_ATTACHES), progress)?,
+    ];
+    for peer in &arguments.attach.vs {
+        rows.extend(compare(&mut world, *peer, attaches.min(PEER_ATTACHES), progress)?);
     }
     world.power_off()?;
     let promises = rows.iter().filter(|row| row.is_promised()).flat_map(Row::promises).collect();
     Ok((json!({ "bench": "latency", "rows": rows.iter().map(Row::json).collect::<Vec<_>>() }), promises))
 }
 
-/// Attaches to a backend that was started for them: driverdom, or a peer.
-fn phase(
-    world: &mut World,
-    peer: Option<Peer>,
-    disk: Disk,
-    attaches: usize,
-    progress: Progress,
-) -> anyhow::Result<Row> {
+/// Attaches to a driverdom that was started for them: it counts from its start.
+fn driverdom(world: &mut World, disk: Disk, attaches: usize, progress: Progress) -> anyhow::Result<Row> {
     world.clean_up()?;
     disk.limit(&mut world.qmp)?;
-    let row = match peer {
-        None => {
-            let driverdom = world.driverdom(&Config { memory_mib: MEMORY_MIB, ..Config::default() })?;
-            let measured = measure(&world.dom0, &driverdom, disk, attaches, progress)?;
-            // The last change is published a second later at most.
-            let own = format!("sleep 2; xenstore-read /local/domain/{}/data/{NAME}/attaches", driverdom.domid);
-            Row::new("driverdom", disk, &measured, Some(Own::parse(&world.dom0.check(&own, 60)?)?))
-        }
-        Some(peer) => {
-            let backend = peer.start(world)?;
-            let measured = measure(&world.dom0, backend.as_ref(), disk, attaches, progress)?;
-            Row::new(backend.name(), disk, &measured, None)
-        }
-    };
-    Disk::Idle.limit(&mut world.qmp)?;
+    let driverdom = world.driverdom(&Config { memory_mib: MEMORY_MIB, ..Config::default() })?;
+    let measured = measure(&world.dom0, &driverdom, disk, attaches, progress)?;
+    // The last change is published a second later at most.
+    let own = format!("sleep 2; xenstore-read /local/domain/{}/data/{NAME}/attaches", driverdom.domid);
+    let row = Row::new("driverdom", disk, &measured, Some(Own::parse(&world.dom0.check(&own, 60)?)?));
+    println!("{}", row.text());
     Ok(row)
+}
+
+/// Attaches to a peer, with load and without.
+fn compare(world: &mut World, peer: Peer, attaches: usize, progress: Progress) -> anyhow::Result<Vec<Row>> {
+    world.clean_up()?;
+    let World { dom0, qmp, .. } = world;
+    let backend = peer.start(dom0)?;
+    let mut rows = vec![];
+    for disk in [Disk::Busy, Disk::Idle] {
+        disk.limit(qmp)?;
+        let measured = measure(dom0, backend.as_ref(), disk, attaches, progress)?;
+        let row = Row::new(backend.name(), disk, &measured, None);
+        println!("{}", row.text());
+        rows.push(row);
+    }
+    Ok(rows)
 }
 
 /// What was seen of attaches.
