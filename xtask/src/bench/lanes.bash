@@ -48,6 +48,17 @@ cold() {
   done
 }
 
+# attach GUEST DOMAIN DEVICE DISK: also says when xl has seen the backend's 2, as soon as xl says so.
+attach() {
+  xl -vvv block-attach "$1" "$4" 2>&1 | while IFS= read -r line; do
+    case $line in
+      *"wanted state 2 ok"*) now; echo "look $2 $3 $now $now 0" ;;
+      *error:*) echo "$line" >&2 ;;
+    esac
+  done
+  return "${PIPESTATUS[0]}"
+}
+
 # hot GUEST GUEST [DEVICE DISK]...: attaches each disk to both guests, which run and go to 3 as soon as they see a directory.
 hot() {
   local guests=("$1" "$2") guest number=0
@@ -61,7 +72,7 @@ hot() {
     number=$((number + 1))
     for guest in "${guests[@]}"; do
       begin "${domain[$guest]}" "$number" "connect vbd=$1 early seconds=60"
-      timed attach "${domain[$guest]}" "$1" xl block-attach "$guest" "$2"
+      timed attach "${domain[$guest]}" "$1" attach "$guest" "${domain[$guest]}" "$1" "$2"
     done
     for guest in "${guests[@]}"; do timed connect "${domain[$guest]}" "$1" end "${domain[$guest]}" "$number"; done
     shift 2

@@ -29,6 +29,11 @@ impl Times {
         self.0.last().copied()
     }
 
+    /// The shortest.
+    pub(super) fn min(&self) -> Option<f64> {
+        self.0.first().copied()
+    }
+
     /// How many took more than `seconds`.
     pub(super) fn over(&self, seconds: f64) -> usize {
         self.0.iter().filter(|time| **time > seconds).count()
@@ -65,7 +70,7 @@ mod tests {
         ] {
             assert_eq!((times.percentile(500), times.percentile(990), times.percentile(999)), (p50, p99, p999));
         }
-        assert_eq!(ascending(7).max(), Some(7.0));
+        assert_eq!((ascending(7).min(), ascending(7).max()), (Some(1.0), Some(7.0)));
     }
 
     #[test]

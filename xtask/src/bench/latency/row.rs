@@ -52,10 +52,12 @@ pub(super) struct Row {
     connect: Times,
     /// How many frontends of these were at 3 before the backend was at 4, and within half a second of its 2.
     quick_frontends: usize,
-    /// From 2 until `xl block-attach` had ended: it had looked by then.
+    /// From 2 until xl said that it had seen it; none if it said so before the recorder saw it.
     look: Times,
     /// From the directory until then: that long at most, even if the recorder saw the 2 late.
     look_at_most: Times,
+    /// From xl's look to 4: what was left of the time in which it had to look.
+    margin: Times,
     /// Attaches whose directory the recorder saw for the first time when 2 stood there already: their 2 came earlier than it says.
     seen_late: usize,
     /// `xl destroy` of the guests.
@@ -71,13 +73,12 @@ impl Row {
         let Measured { attaches, seen, done, complaints, pressure } = measured;
         let offered = |attach: &&Attach| attach.offered.is_some();
         let by_vbd: BTreeMap<Vbd, &Attach> = seen.iter().map(|attach| (attach.vbd, attach)).collect();
-        let hot: Vec<(&Done, &Attach)> = done
-            .iter()
-            .filter(|done| done.verb == "attach" && done.code == 0)
-            .filter_map(|done| {
-                Some((done, *by_vbd.get(&Vbd { guest: done.guest.parse().ok()?, device: done.subject })?))
-            })
-            .collect();
+        let of = |verb: &'static str| {
+            let mine = done.iter().filter(move |done| done.verb == verb && done.code == 0);
+            let vbd = |done: &Done| Some(Vbd { guest: done.guest.parse().ok()?, device: done.subject });
+            mine.filter_map(|done| Some((done, *by_vbd.get(&vbd(done)?)?))).collect::<Vec<(&Done, &Attach)>>()
+        };
+        let (hot, looks) = (of("attach"), of("look"));
         let quick = |attach: &Attach| {
             let (Some(offered), Some(ready)) = (attach.offered, attach.ready) else { return false };
             ready < offered + 0.5 && attach.connected.is_none_or(|connected| ready <= connected)
@@ -90,8 +91,9 @@ impl Row {
             offer: seen.iter().filter_map(|attach| Some(attach.offered? - attach.seen)).collect(),
             connect: hot.iter().filter_map(|(_, attach)| Some(attach.connected? - attach.seen)).collect(),
             quick_frontends: hot.iter().filter(|(_, attach)| quick(attach)).count(),
-            look: hot.iter().filter_map(|(done, attach)| Some(done.end - attach.offered?)).collect(),
-            look_at_most: hot.iter().map(|(done, attach)| done.end - attach.seen).collect(),
+            look: looks.iter().filter_map(|(look, attach)| Some((look.end - attach.offered?).max(0.0))).collect(),
+            look_at_most: looks.iter().map(|(look, attach)| look.end - attach.seen).collect(),
+            margin: looks.iter().filter_map(|(look, attach)| Some(attach.connected? - look.end)).collect(),
             seen_late: seen.iter().filter(|attach| attach.is_seen_late).count(),
             destroy: done.iter().filter(|done| done.verb == "destroy").map(|done| done.end - done.start).collect(),
             complaints: *complaints,
@@ -133,11 +135,11 @@ impl Row {
             "max_s": offer.max(), "over_2s": offer.over(2.0), "over_9s": offer.over(9.0), "failed": self.failed,
             "own_p50_s": own.map(|own| own.p50), "own_p999_s": own.map(|own| own.p999), "own_max_s": own.map(|own| own.max),
             "seen_late": self.seen_late,
-            "hot": look.count(), "quick_frontends": self.quick_frontends,
+            "hot": self.connect.count(), "quick_frontends": self.quick_frontends,
             "hot_connected_p50_s": connect.percentile(500), "hot_connected_p999_s": connect.percentile(999),
             "hot_connected_max_s": connect.max(),
             "xl_looked_p50_s": look.percentile(500), "xl_looked_p999_s": look.percentile(999), "xl_looked_max_s": look.max(),
-            "xl_looked_at_most_s": look_at_most.max(),
+            "xl_looked_at_most_s": look_at_most.max(), "xl_looked_margin_s": self.margin.min(),
             "destroy_p50_s": self.destroy.percentile(500), "destroy_max_s": self.destroy.max(), "complaints": self.complaints,
             "loadavg": pressure.loadavg, "waiting": pressure.waiting, "written_mb_s": pressure.megabytes_per_second,
         })
@@ -150,7 +152,7 @@ impl Row {
             format!("  own share: {count} of them: median {p50:.3} s, p99.9 {p999:.3}, max {max:.3}\n")
         });
         format!(
-            "{}, {load}: {} attaches, {} failed; over 2 s {}, over 9 s {}; {}\n  directory to 2: {} ({} seen late)\n{own}  hot, directory to 4: {} ({} frontends at 3 within 0.5 s)\n  hot, from 2 to xl's end: {}; from the directory: {}\n  xl destroy: {}; lines of complaint from xl: {}",
+            "{}, {load}: {} attaches, {} failed; over 2 s {}, over 9 s {}; {}\n  directory to 2: {} ({} seen late)\n{own}  hot, directory to 4: {} ({} frontends at 3 within 0.5 s)\n  hot, from 2 to xl's look: {}; from the directory {}; least time from there to 4: {:.3} s\n  xl destroy: {}; lines of complaint from xl: {}",
             self.backend,
             self.attaches,
             self.failed,
@@ -163,6 +165,7 @@ impl Row {
             self.quick_frontends,
             self.look.line(),
             self.look_at_most.line(),
+            self.margin.min().unwrap_or(f64::NAN),
             self.destroy.line(),
             self.complaints
         )
@@ -227,8 +230,10 @@ mod tests {
             attaches: 3,
             seen: vec![attach(1, 10.5, 10.75), attach(2, 12.0, 12.5), cold],
             done: vec![
-                done("attach", "7", 1, 10.5, 0),
-                done("attach", "7", 2, 10.75, 0),
+                done("look", "7", 1, 10.5, 0),
+                done("attach", "7", 1, 10.75, 0),
+                done("look", "7", 2, 10.75, 0),
+                done("attach", "7", 2, 11.0, 0),
                 done("create", "c", 1, 9.0, 0),
             ],
             complaints: 0,
@@ -239,6 +244,7 @@ mod tests {
         let row = Row::new("driverdom", Disk::Busy, &measured, Some(own));
         assert_eq!((row.failed, row.offer.count(), row.offer.over(2.0), row.quick_frontends), (0, 3, 1, 1));
         assert_eq!((row.look.max(), row.look_at_most.max(), row.connect.max()), (Some(0.5), Some(0.75), Some(2.5)));
+        assert_eq!(row.margin.min(), Some(0.25));
         let kept: Vec<bool> = row.promises().iter().map(|promise| promise.kept).collect();
         assert_eq!(kept, [true, false, false]);
         assert_eq!(row.json()["own_max_s"], 2.000_001);
