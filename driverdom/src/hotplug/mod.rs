@@ -40,7 +40,7 @@ use xen_proto::blkif::Abi;
 
 pub use engine::{DRAIN_GRACE, DRAINING_VOLUME_PATIENCE, Hotplug, MAX_TASKS};
 pub use reasons::{MAX_REASONS, REASON_LIFE};
-pub use statistics::{BUCKET_MILLIS, Histogram, Statistics};
+pub use statistics::{Histogram, Statistics};
 
 /// What is to be done outside of xenstore. All but [`Action::Close`] and the last three are answered by [`Hotplug::done`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,53 +2,82 @@
 
 use xen_proto::Nanos;
 
-/// Upper ends of the buckets of a [`Histogram`], in milliseconds; a last bucket has no end.
-pub const BUCKET_MILLIS: [u64; 13] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000];
+/// Each doubling of a time is divided into this many buckets: a percentile is at most an eighth too long.
+const PARTS: usize = 8;
+/// The first bucket has what took less than 2 to this power, in nanoseconds: 65 µs, less than one round to xenstored and back.
+const FIRST_BITS: u32 = 16;
+/// The last bucket has what took 2 to this power, in nanoseconds, and more: 17 s, longer than libxl waits.
+const LAST_BITS: u32 = 34;
+/// Buckets of a [`Histogram`].
+const BUCKETS: usize = (LAST_BITS - FIRST_BITS) as usize * PARTS + 2;
 
 /// How long something took, how often.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Histogram {
-    /// Counts by bucket: bucket `i` has what took at most `BUCKET_MILLIS[i]`.
-    pub counts: [u64; BUCKET_MILLIS.len() + 1],
-    /// The sum of all, in nanoseconds.
-    pub sum: Nanos,
+    /// Counts by bucket; each has an upper end, which belongs to the next.
+    counts: [u32; BUCKETS],
     /// The longest.
-    pub max: Nanos,
+    max: Nanos,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: [0; BUCKETS], max: Nanos(0) }
+    }
 }
 
 impl Histogram {
     pub(super) fn add(&mut self, took: Nanos) {
-        let bucket =
-            BUCKET_MILLIS.iter().position(|end| took <= Nanos::from_millis(*end)).unwrap_or(BUCKET_MILLIS.len());
-        self.counts[bucket] += 1;
-        self.sum = self.sum + took;
+        let count = &mut self.counts[bucket(took)];
+        *count = count.saturating_add(1);
         self.max = self.max.max(took);
     }
 
     /// How many there were.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
+        self.counts.iter().map(|count| u64::from(*count)).sum()
     }
 
-    /// The longest, in milliseconds, rounded up.
+    /// The longest.
     #[must_use]
-    pub fn max_millis(&self) -> u64 {
-        self.max.0.div_ceil(1_000_000)
+    pub fn max(&self) -> Nanos {
+        self.max
     }
 
-    /// A time in milliseconds that `percent` of all did not exceed: the end of a bucket, or the longest.
+    /// A time that `per_mille` of a thousand did not exceed: the end of a bucket, or the longest.
     #[must_use]
-    pub fn percentile_millis(&self, percent: u64) -> u64 {
-        let wanted = (self.count() * percent).div_ceil(100);
+    pub fn percentile(&self, per_mille: u64) -> Nanos {
+        let wanted = (self.count() * per_mille).div_ceil(1000);
         let mut count = 0;
-        let ends = BUCKET_MILLIS.iter().zip(&self.counts);
-        let reached = |(end, bucket): (&u64, &u64)| {
-            count += bucket;
-            (count >= wanted).then_some(*end)
-        };
-        ends.into_iter().find_map(reached).unwrap_or(u64::MAX).min(self.max_millis())
+        let reached = self.counts.iter().position(|bucket| {
+            count += u64::from(*bucket);
+            count >= wanted
+        });
+        reached.and_then(end).unwrap_or(self.max).min(self.max)
     }
+}
+
+/// Where a time belongs: the power of two gives the octave, the three bits below it the part.
+fn bucket(took: Nanos) -> usize {
+    let bits = took.0.checked_ilog2().unwrap_or(0);
+    if bits < FIRST_BITS {
+        0
+    } else if bits >= LAST_BITS {
+        BUCKETS - 1
+    } else {
+        let [part, ..] = (took.0 >> (bits - PARTS.ilog2())).to_le_bytes();
+        1 + (bits - FIRST_BITS) as usize * PARTS + usize::from(part) % PARTS
+    }
+}
+
+/// The end of a bucket; the last has none.
+fn end(bucket: usize) -> Option<Nanos> {
+    if bucket + 1 == BUCKETS {
+        return None;
+    }
+    let (octave, parts) = (bucket / PARTS, (PARTS + bucket % PARTS) as u64);
+    Some(Nanos((parts << FIRST_BITS >> PARTS.ilog2()) << octave))
 }
 
 /// Counters since the start.
@@ -81,35 +110,50 @@ pub struct Statistics {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     #[test]
-    fn a_time_falls_into_the_first_bucket_that_holds_it() {
-        let mut histogram = Histogram::default();
-        for (nanos, bucket) in [(0, 0), (1_000_000, 0), (1_000_001, 1), (10_000_000_000, 12), (10_000_000_001, 13)] {
-            let before = histogram.counts[bucket];
-            histogram.add(Nanos(nanos));
-            assert_eq!(histogram.counts[bucket], before + 1, "{nanos} ns");
+    fn buckets_follow_each_other_without_a_gap() {
+        assert_eq!(bucket(Nanos(0)), 0);
+        for at in 0..BUCKETS - 1 {
+            let end = end(at).expect("only the last has none");
+            assert_eq!((bucket(Nanos(end.0 - 1)), bucket(end)), (at, at + 1), "{end:?}");
         }
-        assert_eq!((histogram.count(), histogram.max), (5, Nanos(10_000_000_001)));
+        assert_eq!((bucket(Nanos(u64::MAX)), end(BUCKETS - 1)), (BUCKETS - 1, None));
+        assert_eq!((end(0), end(BUCKETS - 2)), (Some(Nanos(1 << FIRST_BITS)), Some(Nanos(1 << LAST_BITS))));
     }
 
     #[test]
     fn percentiles() {
-        let half_slow = [[1; 50], [30; 50]].concat();
-        for (millis, p50, p99, max) in [
+        let ms = |millis: u64| millis * 1_000_000;
+        let half_slow = [[ms(1); 50], [ms(30); 50]].concat();
+        let one_slow = [vec![ms(10); 1000].as_slice(), &[ms(9_000)]].concat();
+        for (nanos, p50, p999, max) in [
             (&[][..], 0, 0, 0),
-            (&[7], 7, 7, 7),
-            (&[1, 7], 1, 7, 7),
-            (&[3; 99], 3, 3, 3),
-            (&half_slow, 1, 30, 30),
-            (&[[3; 98].as_slice(), &[40, 90]].concat(), 5, 50, 90),
-            (&[20_000, 30_000], 30_000, 30_000, 30_000),
+            (&[3], 3, 3, 3),
+            (&[ms(7)], ms(7), ms(7), ms(7)),
+            (&half_slow, 1_048_576, ms(30), ms(30)),
+            (&one_slow, 10_485_760, 10_485_760, ms(9_000)),
+            (&[ms(20_000), ms(30_000)], ms(30_000), ms(30_000), ms(30_000)),
         ] {
             let mut histogram = Histogram::default();
-            millis.iter().for_each(|millis| histogram.add(Nanos::from_millis(*millis)));
-            let found = (histogram.percentile_millis(50), histogram.percentile_millis(99), histogram.max_millis());
-            assert_eq!(found, (p50, p99, max), "{millis:?}");
+            nanos.iter().for_each(|nanos| histogram.add(Nanos(*nanos)));
+            let found = (histogram.percentile(500).0, histogram.percentile(999).0, histogram.max().0);
+            assert_eq!(found, (p50, p999, max), "{nanos:?}");
+            assert_eq!(histogram.count(), nanos.len() as u64);
+        }
+    }
+
+    #[test]
+    fn a_percentile_is_at_most_an_eighth_too_long() {
+        let times: Vec<u64> = (0..200).map(|step| 70_000 + step * step * 300_000).collect();
+        for (rank, exact) in times.iter().enumerate() {
+            let mut histogram = Histogram::default();
+            times.iter().for_each(|nanos| histogram.add(Nanos(*nanos)));
+            let found = histogram.percentile((rank as u64 + 1) * 5).0;
+            assert!((*exact..=*exact + *exact / 8).contains(&found), "{found} for {exact}");
         }
     }
 }

@@ -115,11 +115,22 @@ fn device(row: &Row<'_>) -> String {
     )
 }
 
-fn times(Times { count, p50, p99, max }: Times) -> String {
+fn times(Times { count, p50, p99, p999: _, max }: Times) -> String {
     if count == 0 {
         return "none".to_string();
     }
-    format!("{count}: half within {p50} ms, 99 of 100 within {p99} ms, the longest {max} ms")
+    format!(
+        "{count}: half within {} ms, 99 of 100 within {} ms, the longest {} ms",
+        millis(p50),
+        millis(p99),
+        millis(max)
+    )
+}
+
+/// Microseconds in milliseconds, rounded up to a tenth.
+fn millis(micros: u64) -> String {
+    let tenths = micros.div_ceil(100);
+    format!("{}.{}", tenths / 10, tenths % 10)
 }
 
 /// Bytes with three digits or four, rounded down.
@@ -192,7 +203,7 @@ mod tests {
         let snapshot = Snapshot {
             resources: Some(Resources { devices: 4, vbds: 3, connected: 2, usage }),
             attaches: Some(Attaches {
-                attach: Times { count: 4, p50: 5, p99: 20, max: 23 },
+                attach: Times { count: 4, p50: 4_901, p99: 20_000, p999: 23_000, max: 23_000 },
                 connect: Times::default(),
                 refused: 1,
                 failed: 0,
@@ -201,7 +212,7 @@ mod tests {
         };
         let expected = [
             "devices   4: 3 with a volume, 2 connected; 1 refused, 0 failed",
-            "attach    4: half within 5 ms, 99 of 100 within 20 ms, the longest 23 ms",
+            "attach    4: half within 5.0 ms, 99 of 100 within 20.0 ms, the longest 23.0 ms",
             "connect   none",
             "read      7 requests, 28.0 KiB",
             "written   8 requests, 2.0 MiB, 2 flushes",

@@ -6,6 +6,7 @@ use core::fmt;
 
 use blkback_core::disk::SECTOR_BYTES;
 use blkback_core::stats::Stats;
+use xen_proto::Nanos;
 
 use super::platform::{Peaks, Usage};
 use crate::hotplug::{Histogram, Statistics};
@@ -55,9 +56,10 @@ pub(super) struct Attaches {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
     pub(super) count: u64,
-    /// In milliseconds: what 50 and 99 of a hundred did not exceed, and the longest.
+    /// In microseconds: what 500, 990 and 999 of a thousand did not exceed, and the longest.
     pub(super) p50: u64,
     pub(super) p99: u64,
+    pub(super) p999: u64,
     pub(super) max: u64,
 }
 
@@ -124,11 +126,17 @@ impl From<&Histogram> for Times {
     fn from(histogram: &Histogram) -> Self {
         Self {
             count: histogram.count(),
-            p50: histogram.percentile_millis(50),
-            p99: histogram.percentile_millis(99),
-            max: histogram.max_millis(),
+            p50: micros(histogram.percentile(500)),
+            p99: micros(histogram.percentile(990)),
+            p999: micros(histogram.percentile(999)),
+            max: micros(histogram.max()),
         }
     }
+}
+
+/// Rounded up.
+fn micros(time: Nanos) -> u64 {
+    time.0.div_ceil(1_000)
 }
 
 impl fmt::Display for Resources {
@@ -143,8 +151,9 @@ impl fmt::Display for Resources {
 
 impl fmt::Display for Attaches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, Times { count, p50, p99, max }) in [("attach", self.attach), ("connect", self.connect)] {
-            write!(f, "{name}_count={count} {name}_p50_ms={p50} {name}_p99_ms={p99} {name}_max_ms={max} ")?;
+        for (name, Times { count, p50, p99, p999, max }) in [("attach", self.attach), ("connect", self.connect)] {
+            write!(f, "{name}_count={count} {name}_p50_us={p50} {name}_p99_us={p99} ")?;
+            write!(f, "{name}_p999_us={p999} {name}_max_us={max} ")?;
         }
         write!(f, "refused={} failed={}", self.refused, self.failed)
     }
@@ -167,7 +176,7 @@ mod tests {
     #[test]
     fn the_longest_texts_fit_into_a_node() {
         const NODE: usize = 2048;
-        let times = Times { count: u64::MAX, p50: u64::MAX, p99: u64::MAX, max: u64::MAX };
+        let times = Times { count: u64::MAX, p50: u64::MAX, p99: u64::MAX, p999: u64::MAX, max: u64::MAX };
         let full = Snapshot {
             resources: Some(Resources {
                 devices: u64::MAX,

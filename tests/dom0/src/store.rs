@@ -37,7 +37,10 @@ pub(crate) struct Store {
     stream: UnixStream,
     client: Client,
     replies: BTreeMap<RequestId, Reply>,
-    changes: VecDeque<String>,
+    /// With the moments in which they were heard of.
+    changes: VecDeque<(Instant, String)>,
+    /// The moment of the change that was taken last.
+    heard_at: Instant,
 }
 
 impl Store {
@@ -49,7 +52,13 @@ impl Store {
     }
 
     fn over(stream: UnixStream) -> Self {
-        Self { stream, client: Client::new(), replies: BTreeMap::new(), changes: VecDeque::new() }
+        Self {
+            stream,
+            client: Client::new(),
+            replies: BTreeMap::new(),
+            changes: VecDeque::new(),
+            heard_at: Instant::now(),
+        }
     }
 
     /// Asks for changes at and below `path`; the first one says `path` itself.
@@ -105,12 +114,19 @@ impl Store {
     /// The next path that changed; none if there is none until then.
     pub(crate) fn next_change(&mut self, until: Option<Instant>) -> anyhow::Result<Option<String>> {
         while self.changes.is_empty() && self.exchange(until)? {}
-        Ok(self.changes.pop_front())
+        Ok(self.heard_change())
     }
 
     /// A path that changed and has already been heard of.
     pub(crate) fn heard_change(&mut self) -> Option<String> {
-        self.changes.pop_front()
+        let (at, path) = self.changes.pop_front()?;
+        self.heard_at = at;
+        Some(path)
+    }
+
+    /// When the change that was taken last was heard of: requests may have been waited for since.
+    pub(crate) fn heard_at(&self) -> Instant {
+        self.heard_at
     }
 
     fn call_one(&mut self, queue: impl FnOnce(&mut Client) -> Result<RequestId, QueueError>) -> anyhow::Result<Reply> {
@@ -161,7 +177,7 @@ impl Store {
                 Event::Reply { request, result } => {
                     self.replies.insert(request, result);
                 }
-                Event::Watch { path, .. } => self.changes.push_back(path),
+                Event::Watch { path, .. } => self.changes.push_back((Instant::now(), path)),
             }
         }
         Ok(())

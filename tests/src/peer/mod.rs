@@ -10,7 +10,7 @@ use std::fmt;
 
 use crate::driverdom::Driverdom;
 use crate::guest::driverdom_disk;
-pub use crate::scenarios::vbd::device_name;
+pub use crate::scenarios::vbd::{device_name, device_number};
 
 pub use end::{End, end};
 pub use floor::{FLOOR, Floor, TOOLS};

@@ -17,7 +17,7 @@ pub(super) struct Change {
     pub(super) seconds: f64,
     /// The node.
     pub(super) path: String,
-    /// None: it is gone.
+    /// None: it is gone, or only heard of.
     pub(super) state: Option<u32>,
 }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
 
 use crate::dom0::Dom0;
 use crate::driverdom::Driverdom;
@@ -18,7 +18,7 @@ const HEAP_SLACK: u64 = 1 << 10;
 
 /// What is in use at a moment of rest.
 #[derive(Debug, Clone)]
-pub(super) struct Footprint {
+pub struct Footprint {
     /// Lines that are the same whenever the same is in use.
     lines: BTreeSet<String>,
     heap_bytes: u64,
@@ -29,11 +29,11 @@ impl Footprint {
     ///
     /// # Errors
     /// When dom0 does not answer.
-    pub(super) fn take(dom0: &Dom0, driverdom: &Driverdom) -> anyhow::Result<Self> {
+    pub fn take(dom0: &Dom0, driverdom: &Driverdom) -> anyhow::Result<Self> {
         let domid = driverdom.domid;
         let read = format!("xenstore-read /local/domain/{domid}/data/driverdom/counters");
         let counters =
-            dom0.wait_until(&format!("a=$({read}) && sleep 2 && [ \"$a\" = \"$({read})\" ] && echo \"$a\""), 60)?;
+            dom0.wait_until(&format!("a=$({read}) && sleep 3 && [ \"$a\" = \"$({read})\" ] && echo \"$a\""), 60)?;
         let channels = dom0.check(&format!("lsevtchn {domid} | sed 's/Port .*//'"), 30)?;
         let nodes = dom0.check("xenstore-ls -f / | sed 's/ = .*//'", 60)?;
         let heap = counters.split_whitespace().find_map(|pair| pair.strip_prefix("heap_bytes="));
@@ -45,11 +45,16 @@ impl Footprint {
         Ok(Self { lines, heap_bytes })
     }
 
+    /// Bytes of its heap that driverdom uses.
+    pub(super) fn heap_bytes(&self) -> u64 {
+        self.heap_bytes
+    }
+
     /// Fails if driverdom does not come back to this. The heap is not looked at: collections keep the capacity that they once needed.
     ///
     /// # Errors
     /// With what is there now and was not, or the other way round.
-    pub(super) fn check_again(&self, dom0: &Dom0, driverdom: &Driverdom) -> anyhow::Result<()> {
+    pub fn check_again(&self, dom0: &Dom0, driverdom: &Driverdom) -> anyhow::Result<()> {
         self.check_within(dom0, driverdom, u64::MAX)
     }
 
@@ -57,28 +62,58 @@ impl Footprint {
     ///
     /// # Errors
     /// As [`Self::check_again`].
-    pub(super) fn check_again_with_heap(&self, dom0: &Dom0, driverdom: &Driverdom) -> anyhow::Result<()> {
-        self.check_within(dom0, driverdom, self.heap_bytes + HEAP_SLACK)
+    pub fn check_again_with_heap(&self, dom0: &Dom0, driverdom: &Driverdom) -> anyhow::Result<()> {
+        self.check_within(dom0, driverdom, HEAP_SLACK)
     }
 
-    fn check_within(&self, dom0: &Dom0, driverdom: &Driverdom, heap_bytes: u64) -> anyhow::Result<()> {
+    fn check_within(&self, dom0: &Dom0, driverdom: &Driverdom, heap_slack: u64) -> anyhow::Result<()> {
+        let leaks = self.leaks(dom0, driverdom, heap_slack)?;
+        ensure!(leaks.is_empty(), "driverdom occupies other things than before: {}", leaks.join(", "));
+        Ok(())
+    }
+
+    /// What is there and was not, or the other way round, once driverdom has had time to give everything back.
+    ///
+    /// # Errors
+    /// When dom0 does not answer.
+    pub fn leaks(&self, dom0: &Dom0, driverdom: &Driverdom, heap_slack: u64) -> anyhow::Result<Vec<String>> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let now = Self::take(dom0, driverdom)?;
-            if now.lines == self.lines && now.heap_bytes <= heap_bytes {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                let list =
-                    |lines: &mut dyn Iterator<Item = &String>| lines.map(String::as_str).collect::<Vec<_>>().join(", ");
-                bail!(
-                    "driverdom occupies other things than before: new [{}], missing [{}], heap {} after {} bytes",
-                    list(&mut now.lines.difference(&self.lines)),
-                    list(&mut self.lines.difference(&now.lines)),
-                    now.heap_bytes,
-                    self.heap_bytes
-                );
+            let leaks = self.changes(&Self::take(dom0, driverdom)?, heap_slack);
+            if leaks.is_empty() || Instant::now() > deadline {
+                return Ok(leaks);
             }
         }
+    }
+
+    fn changes(&self, now: &Self, heap_slack: u64) -> Vec<String> {
+        let new = now.lines.difference(&self.lines).map(|line| format!("new {line}"));
+        let missing = self.lines.difference(&now.lines).map(|line| format!("missing {line}"));
+        let heap = (now.heap_bytes > self.heap_bytes.saturating_add(heap_slack))
+            .then(|| format!("heap of {} bytes, was {}", now.heap_bytes, self.heap_bytes));
+        new.chain(missing).chain(heap).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_name_what_is_new_and_what_is_missing() {
+        let footprint = |lines: &[&str], heap_bytes| Footprint {
+            lines: lines.iter().map(ToString::to_string).collect(),
+            heap_bytes,
+        };
+        let before = footprint(&["counter vbds=0", "node /a"], 100);
+        for (now, expect) in [
+            (before.clone(), vec![]),
+            (footprint(&["counter vbds=0", "node /a"], 110), vec![]),
+            (footprint(&["counter vbds=1", "node /a"], 90), vec!["new counter vbds=1", "missing counter vbds=0"]),
+            (footprint(&["counter vbds=0", "node /a"], 111), vec!["heap of 111 bytes, was 100"]),
+        ] {
+            assert_eq!(before.changes(&now, 10), expect);
+        }
+        assert!(before.changes(&footprint(&["counter vbds=0", "node /a"], u64::MAX), u64::MAX).is_empty());
     }
 }

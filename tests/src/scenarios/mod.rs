@@ -5,7 +5,7 @@
 mod bad_input;
 mod data;
 mod direct;
-mod footprint;
+pub mod footprint;
 mod frontend_hotplug;
 mod frontend_load;
 mod frontend_malformed;

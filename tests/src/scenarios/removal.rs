@@ -40,6 +40,10 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
+/// Bytes of driverdom's heap that a device may take, and those that the first takes beside (docs/ARCHITECTURE.md).
+const HEAP_PER_DEVICE: u64 = 2_000;
+const HEAP_ONCE: u64 = 16_000;
+
 pub(super) fn destroy_with_disks(world: &mut World, count: usize) -> anyhow::Result<()> {
     let driverdom = world.driverdom(&Config { memory_mib: 64, ..Config::default() })?;
     let before = Footprint::take(&world.dom0, &driverdom)?;
@@ -52,6 +56,11 @@ pub(super) fn destroy_with_disks(world: &mut World, count: usize) -> anyhow::Res
     config.memory_mib = 448;
     let guest = world.linux(&config)?;
     wait_all_connected(&world.dom0, &driverdom, &guest.name, count)?;
+    let heap = Footprint::take(&world.dom0, &driverdom)?.heap_bytes() - before.heap_bytes();
+    ensure!(
+        heap <= HEAP_ONCE + HEAP_PER_DEVICE * count as u64,
+        "{count} devices take {heap} bytes of driverdom's heap"
+    );
     let read = "for d in /dev/xvd*; do dd if=$d of=/dev/null bs=4k count=4 iflag=direct status=none || echo $d; done | wc -l; ls /dev/xvd* | wc -l";
     let lines = guest.check(read, 180)?;
     ensure!(lines == format!("0\n{count}"), "disks that do not read, and all: {lines}");

@@ -97,7 +97,7 @@ pub(super) fn wait_all_connected(dom0: &Dom0, driverdom: &Driverdom, guest: &str
 
 /// xl's number of a virtual disk `xvdX`, by blkif.h: the extended form from the seventeenth on.
 #[must_use]
-pub(crate) fn device_number(vdev: &str) -> u32 {
+pub fn device_number(vdev: &str) -> u32 {
     let letters = vdev.strip_prefix("xvd").unwrap_or_else(|| panic!("{vdev} is no xvd"));
     let disk = letters.bytes().fold(0, |number, letter| number * 26 + u32::from(letter - b'a') + 1) - 1;
     if disk < 16 { 202 << 8 | disk << 4 } else { 1 << 28 | disk << 8 }

@@ -3,8 +3,12 @@
 mod attach;
 mod boot;
 mod destroy;
+mod lanes;
+mod latency;
 mod numbers;
+mod soak;
 mod stage;
+mod times;
 
 use std::path::PathBuf;
 
@@ -22,6 +26,12 @@ pub(crate) struct Arguments {
     name: Name,
     #[command(flatten)]
     boot: BootOptions,
+    /// latency: attaches under load
+    #[arg(long, value_name = "NUMBER")]
+    attaches: Option<usize>,
+    /// soak: rounds of create and destroy; two thirds as many of attach and detach, ten thirds as many toggles
+    #[arg(long, value_name = "NUMBER")]
+    rounds: Option<usize>,
     #[command(flatten)]
     attach: attach::Options,
     /// Write the rows to this file too
@@ -35,6 +45,10 @@ enum Name {
     Attach,
     /// From 'xl create' to ready, memory, image size, idle CPU time, destroy
     Boot,
+    /// How long attaches take while dom0's disk is busy, the longest too
+    Latency,
+    /// Many rounds of creating and destroying, attaching and detaching, closing and coming back: nothing fails or leaks
+    Soak,
     /// From 'xl destroy' until the domain is gone, idle and in full I/O, and driverdom's own end
     Destroy,
 }
@@ -55,6 +69,8 @@ pub(crate) fn run(project: &Project, arguments: &Arguments) -> anyhow::Result<An
         Name::Attach => attach::run(project, &arguments.attach, accel, progress)?,
         Name::Boot => boot::run(project, accel, progress)?,
         Name::Destroy => destroy::run(project, &arguments.attach, accel, progress)?,
+        Name::Latency => latency::run(project, arguments, accel, progress)?,
+        Name::Soak => soak::run(project, arguments.rounds, accel, progress)?,
     };
     if let Some(file) = &arguments.json {
         std::fs::write(file, serde_json::to_string_pretty(&rows)?).with_context(|| file.display().to_string())?;

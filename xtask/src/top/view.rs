@@ -37,11 +37,11 @@ pub(super) fn render(now: &Sample, before: &Sample, devices: usize) -> String {
         ),
     );
     for what in ["attach", "connect"] {
-        let [count, p50, p99, max] = ["count", "p50_ms", "p99_ms", "max_ms"].map(|of| get(&format!("{what}_{of}")));
+        let [count, p50, p99, max] = ["count", "p50_us", "p99_us", "max_us"].map(|of| get(&format!("{what}_{of}")));
         put(
             &mut text,
             format_args!(
-                "{what:<8} {count:>6} times, half within {p50} ms, 99 of 100 within {p99} ms, the longest {max} ms"
+                "{what:<8} {count:>6} times, half within {p50} µs, 99 of 100 within {p99} µs, the longest {max} µs"
             ),
         );
     }

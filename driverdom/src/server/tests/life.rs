@@ -317,8 +317,9 @@ fn how_attaches_went_is_published() {
     let mut world = World::new([5, 6], &[PARTS]);
     let quick = |done: u64, refused: u64| {
         format!(
-            "attach_count={done} attach_p50_ms=0 attach_p99_ms=0 attach_max_ms=0 \
-             connect_count={done} connect_p50_ms=0 connect_p99_ms=0 connect_max_ms=0 refused={refused} failed=0"
+            "attach_count={done} attach_p50_us=0 attach_p99_us=0 attach_p999_us=0 attach_max_us=0 \
+             connect_count={done} connect_p50_us=0 connect_p99_us=0 connect_p999_us=0 connect_max_us=0 \
+             refused={refused} failed=0"
         )
     };
     world.pass(1_100);
@@ -334,8 +335,8 @@ fn how_attaches_went_is_published() {
     let attaches = world.home("data/driverdom/attaches").expect("it is there");
     let pairs = attaches.split(' ').filter_map(|pair| pair.split_once('='));
     let values: BTreeMap<&str, u64> = pairs.map(|(key, value)| (key, value.parse().expect("a number"))).collect();
-    assert_eq!((values["attach_count"], values["attach_p50_ms"]), (3, 1), "{attaches}");
-    assert!(values["attach_max_ms"] >= 10 && values["attach_p99_ms"] == values["attach_max_ms"], "{attaches}");
+    assert_eq!((values["attach_count"], values["attach_p50_us"]), (3, 66), "{attaches}");
+    assert!(values["attach_max_us"] >= 10_000 && values["attach_p99_us"] == values["attach_max_us"], "{attaches}");
     // A guest that writes its nodes over and over does not make us write.
     world.pass(2_000);
     let published = world.published;

@@ -24,9 +24,9 @@ impl Clock {
         }
     }
 
-    /// Now.
-    pub(super) fn seconds(&self) -> f64 {
-        self.seconds + self.at.elapsed().as_secs_f64()
+    /// A later moment.
+    pub(super) fn seconds(&self, moment: Instant) -> f64 {
+        self.seconds + moment.saturating_duration_since(self.at).as_secs_f64()
     }
 }
 

@@ -35,6 +35,11 @@ impl States {
         }
     }
 
+    /// Whether the node was there when it was last read.
+    pub(super) fn knows(&self, path: &str) -> bool {
+        self.known.contains_key(path)
+    }
+
     /// Takes in a node's value; whether that is a change.
     pub(super) fn take(&mut self, path: &str, value: Option<&str>) -> bool {
         match value {

@@ -3,6 +3,7 @@
 mod judge;
 mod rows;
 
+use nested_tests::dom0::Dom0;
 use nested_tests::driverdom::{Config, Driverdom};
 use nested_tests::peer::{Backend, Floor, HotAttach, Volume, hot_attach, live};
 use nested_tests::progress::Progress;
@@ -19,7 +20,7 @@ use rows::{Own, Row};
 pub(super) struct Options {
     /// What driverdom is compared with
     #[arg(long, value_enum, value_delimiter = ',', default_value = "floor")]
-    vs: Vec<Peer>,
+    pub(super) vs: Vec<Peer>,
     /// Numbers of disks, with commas between
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=600))]
     disks: Option<Vec<u16>>,
@@ -34,16 +35,16 @@ impl Options {
 
 /// A backend that driverdom is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Peer {
+pub(super) enum Peer {
     /// A backend that only answers: what xl and libxl cost by themselves
     Floor,
 }
 
 /// Starts a peer, and gives it to the bench.
 impl Peer {
-    fn start(self, world: &World) -> anyhow::Result<Box<dyn Backend + '_>> {
+    pub(super) fn start(self, dom0: &Dom0) -> anyhow::Result<Box<dyn Backend + '_>> {
         Ok(match self {
-            Self::Floor => Box::new(Floor::start(&world.dom0)?),
+            Self::Floor => Box::new(Floor::start(dom0)?),
         })
     }
 }
@@ -83,7 +84,7 @@ struct Measured {
 /// Starts all backends, side by side, and measures.
 fn measure_all(world: &World, options: &Options, progress: Progress) -> anyhow::Result<Measured> {
     let driverdom = world.driverdom(&Config { memory_mib: MEMORY_MIB, ..Config::default() })?;
-    let peers = options.vs.iter().map(|peer| peer.start(world)).collect::<anyhow::Result<Vec<_>>>()?;
+    let peers = options.vs.iter().map(|peer| peer.start(&world.dom0)).collect::<anyhow::Result<Vec<_>>>()?;
     let backends: Vec<&dyn Backend> =
         std::iter::once(&driverdom as &dyn Backend).chain(peers.iter().map(|peer| &**peer)).collect();
     let disks = options.disks_or(&DISKS);

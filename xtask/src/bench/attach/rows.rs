@@ -62,7 +62,7 @@ impl Own {
             Ok(value.with_context(|| format!("driverdom's counters have no {key}: {text}"))?.parse()?)
         };
         let percentiles = |what: &str| -> anyhow::Result<Percentiles> {
-            let part = |name: &str| number(format!("{what}_{name}_ms"));
+            let part = |name: &str| number(format!("{what}_{name}_us")).map(|micros| micros.div_ceil(1000));
             Ok(Percentiles { p50: part("p50")?, p99: part("p99")?, max: part("max")? })
         };
         Ok(Self { attach: percentiles("attach")?, connect: percentiles("connect")? })
@@ -109,10 +109,10 @@ mod tests {
 
     #[test]
     fn driverdoms_counters_are_read() {
-        let text = "attach_count=3 attach_p50_ms=5 attach_p99_ms=20 attach_max_ms=17 connect_count=3 connect_p50_ms=1 connect_p99_ms=2 connect_max_ms=2 refused=0 failed=0";
+        let text = "attach_count=3 attach_p50_us=4100 attach_p99_us=20000 attach_max_us=16001 connect_count=3 connect_p50_us=1 connect_p99_us=2000 connect_max_us=2000 refused=0 failed=0";
         let own = Own::parse(text).expect("counters");
         assert_eq!((own.attach.p50, own.attach.p99, own.attach.max, own.connect.max), (5, 20, 17, 2));
-        assert!(Own::parse("attach_p50_ms=5").is_err());
+        assert!(Own::parse("attach_p50_us=5").is_err());
     }
 
     #[test]
