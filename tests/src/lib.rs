@@ -13,6 +13,7 @@ pub mod guest;
 pub mod image;
 pub mod infrastructure;
 pub mod link;
+pub mod peer;
 pub mod progress;
 pub mod qemu;
 pub mod qmp;

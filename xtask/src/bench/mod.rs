@@ -18,6 +18,9 @@ pub(crate) struct Arguments {
     name: Name,
     #[command(flatten)]
     boot: BootOptions,
+    /// What to measure beside driverdom; without this, a peer that cannot be measured is passed over
+    #[arg(long, value_enum)]
+    vs: Option<Peer>,
     /// Write the rows to this file too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -27,6 +30,13 @@ pub(crate) struct Arguments {
 enum Name {
     /// From 'xl create' to ready, memory, image size, idle CPU time, destroy
     Boot,
+}
+
+/// A backend that driverdom is measured against.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Peer {
+    /// A Linux driver domain
+    LinuxDomu,
 }
 
 /// A promise and whether the measurement keeps it.
@@ -41,7 +51,7 @@ pub(crate) fn run(project: &Project, arguments: &Arguments) -> anyhow::Result<An
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!("load of this machine before the run: {}", load.trim());
     let (rows, promises) = match arguments.name {
-        Name::Boot => boot::run(project, arguments.boot.accel.resolve(), Progress::default())?,
+        Name::Boot => boot::run(project, arguments.vs, arguments.boot.accel.resolve(), Progress::default())?,
     };
     if let Some(file) = &arguments.json {
         std::fs::write(file, serde_json::to_string_pretty(&rows)?).with_context(|| file.display().to_string())?;
