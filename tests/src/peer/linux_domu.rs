@@ -3,6 +3,9 @@
 //! It is given what makes it fast: an unpacked kernel, no init system (`tests/images/dom0/driver-domain`), and a root on a second
 //! passed-through disk, so that its own creation needs no script in dom0.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use anyhow::{Context, ensure};
 
 use super::volumes::{Kind, SCRIPT_LOG, Volumes, specification};
@@ -48,18 +51,15 @@ fn config(slot: u8) -> String {
     .join("\n")
 }
 
-/// Bytes that a person installs to have it: the kernel as Debian packs it, the initrd and the root's files.
+/// Bytes of its image: the root's files, with the kernel as Debian packs it.
 ///
 /// # Errors
 /// When an image is missing.
 pub fn image_bytes(artifacts: &Artifacts) -> anyhow::Result<u64> {
-    use std::os::unix::fs::MetadataExt;
-    let metadata = |path: &std::path::Path| std::fs::metadata(path).with_context(|| path.display().to_string());
+    let metadata = |path: &Path| std::fs::metadata(path).with_context(|| path.display().to_string());
     let root = metadata(&artifacts.dom0_image)?.blocks() * 512;
-    // The root holds the guests' kernel too, unpacked.
     let unpacked = metadata(&artifacts.dom0_kernel.with_file_name("vmlinux"))?.len();
-    let boot = metadata(&artifacts.dom0_kernel)?.len() + metadata(&artifacts.dom0_initrd)?.len();
-    Ok(root - unpacked + boot)
+    Ok(root - unpacked + metadata(&artifacts.dom0_kernel)?.len())
 }
 
 impl<'a> LinuxDomU<'a> {
