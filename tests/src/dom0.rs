@@ -100,6 +100,18 @@ impl Dom0 {
         Ok(())
     }
 
+    /// Seconds of CPU that a domain has used, which Xen counts in nanoseconds.
+    ///
+    /// # Errors
+    /// When there is no such domain.
+    pub fn cpu_seconds(&self, domid: u32) -> anyhow::Result<f64> {
+        let program =
+            format!("import xen.lowlevel.xc as x; print(x.xc().domain_getinfo({domid}, 1)[0]['cpu_time'] / 1e9)");
+        let text =
+            self.check(&format!("PYTHONPATH=/usr/lib/xen-4.17/lib/python python3 -c {}", shell_quoted(&program)), 30)?;
+        text.parse().with_context(|| format!("the CPU time of domain {domid}: {text}"))
+    }
+
     /// Makes the file `path` with `bytes`; an existing one is replaced as a whole.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! From the outside in: [`qemu`] builds the command line and owns the process, [`boot`] takes it through its stages,
 //! [`dom0`] and [`guest`] run commands in it, [`world`] is what a scenario gets, [`runner`] runs them and [`verdict`] judges.
-//! [`peer`] has what benches compare driverdom with.
+//! [`peer`] has the backends that benches measure driverdom against.
 //! [`image`], [`gpt`] and [`writelog`] are the host's own eyes on the data disk: they trust nothing that a guest said.
 
 pub mod artifacts;

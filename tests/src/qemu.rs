@@ -20,6 +20,9 @@ const TCG_CPU: &str = "max,-smap,-xsave,-avx,-avx2,-avx512f";
 /// dom0's memory; the rest of the machine's is the guests'.
 const DOM0_MEMORY_MIB: u32 = 1024;
 
+/// PCI address of a second, read-only disk with dom0's root, which may be passed through: a Linux driver domain's root.
+pub const ROOT_COPY: &str = "00:07.0";
+
 /// What executes the nested system's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accel {
@@ -147,6 +150,9 @@ impl Machine {
         add(&["-qmp", &format!("unix:{},server=on,wait=off", text(&run.qmp_socket()))]);
         let root = format!("if=none,id=root,format=raw,cache=unsafe,snapshot=on,file={}", text(&artifacts.dom0_image));
         add(&["-drive", &root, "-device", "virtio-blk-pci,drive=root,addr=03.0"]);
+        let copy = format!("driver=file,node-name=copy-file,read-only=on,filename={}", text(&artifacts.dom0_image));
+        add(&["-blockdev", &copy, "-blockdev", "driver=raw,node-name=copy,read-only=on,file=copy-file"]);
+        add(&["-device", "virtio-blk-pci,drive=copy,addr=07.0,disable-legacy=on,iommu_platform=on"]);
         add(&["-device", "virtio-serial-pci,addr=04.0"]);
         for (name, socket) in [("commands", run.commands_socket()), ("bulk", run.bulk_socket())] {
             add(&["-chardev", &format!("socket,id={name},server=on,wait=off,path={}", text(&socket))]);

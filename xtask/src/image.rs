@@ -26,8 +26,8 @@ struct Set {
 }
 
 const DEBIAN: Set = Set { name: "debian", shared: &[] };
-const DOM0: Set = Set { name: "dom0", shared: &["initramfs.bash"] };
-const GUEST: Set = Set { name: "guest", shared: &["initramfs.bash"] };
+const DOM0: Set = Set { name: "dom0", shared: &["initramfs.bash", "serve-console"] };
+const GUEST: Set = Set { name: "guest", shared: &["initramfs.bash", "serve-console"] };
 
 /// Runs the subcommand.
 pub(crate) fn run(project: &Project, _: &Arguments) -> anyhow::Result<Answer> {

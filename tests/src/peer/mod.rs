@@ -4,7 +4,10 @@ mod end;
 mod floor;
 mod hot;
 mod life;
+pub mod linux_dom0;
+pub mod linux_domu;
 mod record;
+mod volumes;
 
 use std::fmt;
 
@@ -16,6 +19,7 @@ pub use end::{End, end};
 pub use floor::{FLOOR, Floor, TOOLS};
 pub use hot::{HotAttach, hot_attach};
 pub use life::{Life, live};
+pub use volumes::Kind;
 
 /// A backend's domain that runs and serves vbds.
 pub trait Backend: fmt::Debug {

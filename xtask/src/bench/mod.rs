@@ -6,6 +6,7 @@ mod destroy;
 mod lanes;
 mod latency;
 mod numbers;
+mod peer;
 mod soak;
 mod stage;
 mod times;
@@ -67,7 +68,7 @@ pub(crate) fn run(project: &Project, arguments: &Arguments) -> anyhow::Result<An
     let (accel, progress) = (arguments.boot.accel.resolve(), Progress::default());
     let (rows, promises) = match arguments.name {
         Name::Attach => attach::run(project, &arguments.attach, accel, progress)?,
-        Name::Boot => boot::run(project, accel, progress)?,
+        Name::Boot => boot::run(project, &arguments.attach, accel, progress)?,
         Name::Destroy => destroy::run(project, &arguments.attach, accel, progress)?,
         Name::Latency => latency::run(project, arguments, accel, progress)?,
         Name::Soak => soak::run(project, arguments.rounds, accel, progress)?,

@@ -3,14 +3,14 @@
 mod judge;
 mod rows;
 
-use nested_tests::dom0::Dom0;
 use nested_tests::driverdom::{Config, Driverdom};
-use nested_tests::peer::{Backend, Floor, HotAttach, Volume, hot_attach, live};
+use nested_tests::peer::{Backend, HotAttach, Volume, hot_attach, live};
 use nested_tests::progress::Progress;
 use nested_tests::qemu::Accel;
 use nested_tests::world::World;
 use serde_json::{Value, json};
 
+use super::peer::Peer;
 use super::{Promise, numbers, stage};
 use crate::project::Project;
 use rows::{Own, Row};
@@ -19,7 +19,9 @@ use rows::{Own, Row};
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// What driverdom is compared with
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "floor")]
+    ///
+    /// Without this, attach takes the floor; boot a Linux driver domain, if it can be measured.
+    #[arg(long, value_enum, value_delimiter = ',')]
     pub(super) vs: Vec<Peer>,
     /// Numbers of disks, with commas between
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=600))]
@@ -27,25 +29,14 @@ pub(super) struct Options {
 }
 
 impl Options {
+    /// The peers that were asked for, or the floor.
+    fn peers(&self) -> &[Peer] {
+        if self.vs.is_empty() { &[Peer::Floor] } else { &self.vs }
+    }
+
     /// The numbers of disks that were asked for, or these.
     pub(super) fn disks_or(&self, default: &[usize]) -> Vec<usize> {
         self.disks.as_ref().map_or_else(|| default.to_vec(), |disks| disks.iter().copied().map(usize::from).collect())
-    }
-}
-
-/// A backend that driverdom is compared with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Peer {
-    /// A backend that only answers: what xl and libxl cost by themselves
-    Floor,
-}
-
-/// Starts a peer, and gives it to the bench.
-impl Peer {
-    pub(super) fn start(self, dom0: &Dom0) -> anyhow::Result<Box<dyn Backend + '_>> {
-        Ok(match self {
-            Self::Floor => Box::new(Floor::start(dom0)?),
-        })
     }
 }
 
@@ -84,7 +75,13 @@ struct Measured {
 /// Starts all backends, side by side, and measures.
 fn measure_all(world: &World, options: &Options, progress: Progress) -> anyhow::Result<Measured> {
     let driverdom = world.driverdom(&Config { memory_mib: MEMORY_MIB, ..Config::default() })?;
-    let peers = options.vs.iter().map(|peer| peer.start(&world.dom0)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut peers = vec![];
+    for peer in options.peers() {
+        match peer.start(&world.dom0) {
+            Ok(peer) => peers.push(peer),
+            Err(error) => println!("no rows of {peer:?}: {error:#}"),
+        }
+    }
     let backends: Vec<&dyn Backend> =
         std::iter::once(&driverdom as &dyn Backend).chain(peers.iter().map(|peer| &**peer)).collect();
     let disks = options.disks_or(&DISKS);
@@ -94,13 +91,18 @@ fn measure_all(world: &World, options: &Options, progress: Progress) -> anyhow::
     Ok(Measured { rows, own, hot })
 }
 
-/// All rows. Those with the same number of disks are measured one after the other: what disturbs one disturbs all.
+/// All rows, of each backend up to the number of disks at which it fails. Those with the same number of disks are measured one
+/// after the other: what disturbs one disturbs all.
 fn measure(world: &World, backends: &[&dyn Backend], disks: &[usize], progress: Progress) -> anyhow::Result<Vec<Row>> {
-    let mut rows = vec![];
+    let mut rows: Vec<Row> = vec![];
     for &count in disks {
         for (backend, volume) in
             backends.iter().flat_map(|backend| backend.volumes().iter().map(move |volume| (backend, *volume)))
         {
+            let failed = |row: &Row| row.backend == backend.name() && row.volume == volume && row.failure.is_some();
+            if rows.iter().any(failed) {
+                continue;
+            }
             let name = format!("{}, {count} disks ({})", backend.name(), volume.name());
             let (row, _) = progress.stage(&name, || Ok(row(world, *backend, volume, count)))?;
             row.lives.iter().for_each(|life| progress.say(&format!("    {life}")));

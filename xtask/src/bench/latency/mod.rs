@@ -18,8 +18,8 @@ use nested_tests::testfront::TestFrontConfig;
 use nested_tests::world::World;
 use serde_json::{Value, json};
 
-use super::attach::Peer;
 use super::lanes::{Done, Lanes};
+use super::peer::Peer;
 use super::{Arguments, Promise, stage};
 use crate::project::Project;
 use load::{Disk, Load, Pressure, Sample};
