@@ -15,7 +15,8 @@ use crate::abi::{grant, number};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-/// Calls Xen by `syscall`, which touches no stack (so `nostack` is right even inside a leaf function).
+/// Calls Xen by `syscall`, which touches no stack (so `nostack` is right even inside a leaf function). Addresses among the
+/// arguments are exposed ones, lest the compiler think that Xen cannot reach what they point at.
 ///
 /// # Safety
 /// The arguments are what hypercall `number` wants: every pointer among them is good for what Xen reads and writes there,
@@ -65,7 +66,7 @@ event_argument! {
 /// `HYPERVISOR_event_channel_op`
 pub(crate) fn event_channel_op<A: EventArgument>(argument: &mut A) -> Result<(), Errno> {
     // SAFETY: `EventArgument` promises that the operation takes this structure; it is borrowed exclusively for the call.
-    check(unsafe { hypercall(number::EVENT_CHANNEL_OP, [A::OP, (&raw mut *argument).addr(), 0, 0]) })
+    check(unsafe { hypercall(number::EVENT_CHANNEL_OP, [A::OP, (&raw mut *argument).expose_provenance(), 0, 0]) })
 }
 
 /// The entry of a grant-table operation.
@@ -99,7 +100,9 @@ grant_argument! {
 /// What the operations do to memory (map, unmap, copy into) touches no memory that Rust knows about.
 pub(crate) unsafe fn grant_table_op<A: GrantArgument>(arguments: &mut [A]) -> Result<(), Errno> {
     // SAFETY: `GrantArgument` promises the structure, the slice its extent; the effects are the caller's promise.
-    check(unsafe { hypercall(number::GRANT_TABLE_OP, [A::OP, arguments.as_mut_ptr().addr(), arguments.len(), 0]) })
+    check(unsafe {
+        hypercall(number::GRANT_TABLE_OP, [A::OP, arguments.as_mut_ptr().expose_provenance(), arguments.len(), 0])
+    })
 }
 
 /// `HYPERVISOR_mmu_update` on page tables of this domain; `owner` owns the pages that the new entries name.
@@ -107,7 +110,7 @@ pub(crate) unsafe fn grant_table_op<A: GrantArgument>(arguments: &mut [A]) -> Re
 /// # Safety
 /// The new mappings must not give Rust's memory a second name or take it away.
 pub(crate) unsafe fn mmu_update(updates: &[MmuUpdate], owner: DomId) -> Result<(), Errno> {
-    let args = [updates.as_ptr().addr(), updates.len(), 0, usize::from(owner.0)];
+    let args = [updates.as_ptr().expose_provenance(), updates.len(), 0, usize::from(owner.0)];
     // SAFETY: Xen reads `updates` only; what the mappings do is the caller's promise.
     check(unsafe { hypercall(number::MMU_UPDATE, args) })
 }
@@ -128,7 +131,7 @@ pub(crate) unsafe fn update_va_mapping(address: usize, entry: u64) -> Result<(),
 pub(crate) unsafe fn set_trap_table(table: &[TrapInfo]) -> Result<(), Errno> {
     assert!(table.last().is_some_and(|last| last.address == 0), "the trap table has an end");
     // SAFETY: Xen reads up to the entry with address 0, which is there; the caller answers for the handlers.
-    check(unsafe { hypercall(number::SET_TRAP_TABLE, [table.as_ptr().addr(), 0, 0, 0]) })
+    check(unsafe { hypercall(number::SET_TRAP_TABLE, [table.as_ptr().expose_provenance(), 0, 0, 0]) })
 }
 
 /// `HYPERVISOR_set_callbacks`: where events and failures of Xen's own `iret` are delivered.
@@ -158,7 +161,8 @@ pub(crate) fn stop_periodic_timer() {
 pub(crate) fn poll(port: u32, deadline: Nanos) {
     let argument = SchedPoll { ports: &raw const port, nr_ports: 1, timeout: deadline.0 };
     // SAFETY: Xen reads `argument` and the one port that it names; both live through the call.
-    let result = unsafe { hypercall(number::SCHED_OP, [SCHEDOP_POLL, (&raw const argument).addr(), 0, 0]) };
+    let result =
+        unsafe { hypercall(number::SCHED_OP, [SCHEDOP_POLL, (&raw const argument).expose_provenance(), 0, 0]) };
     assert!(result == 0, "SCHEDOP_poll: {result}");
 }
 
@@ -173,7 +177,7 @@ pub(crate) fn shutdown(reason: u32) -> ! {
     let argument = SchedShutdown { reason };
     loop {
         // SAFETY: Xen reads `argument`, which lives through the call.
-        unsafe { hypercall(number::SCHED_OP, [SCHEDOP_SHUTDOWN, (&raw const argument).addr(), 0, 0]) };
+        unsafe { hypercall(number::SCHED_OP, [SCHEDOP_SHUTDOWN, (&raw const argument).expose_provenance(), 0, 0]) };
     }
 }
 
