@@ -16,15 +16,15 @@ use super::batch::Batch;
 pub(super) const MAX_RING_PAGE_ORDER: u32 = 4;
 
 /// The keys that are read first, in the order of the batch.
-pub(super) const KEYS: [&str; 5] =
-    ["event-channel", "protocol", "multi-queue-num-queues", "ring-page-order", "ring-ref"];
+pub(super) const KEYS: [&str; 6] =
+    ["event-channel", "protocol", "multi-queue-num-queues", "ring-page-order", "ring-ref", "num-ring-pages"];
 
 /// What follows from the first keys.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// A ring of one page: all is known.
     Complete(Rings),
-    /// A ring that says its order: `ring-ref0` and so on are still to be read, this many, into `pages`.
+    /// A ring that says its size: `ring-ref0` and so on are still to be read, this many, into `pages`.
     More(Rings, usize),
 }
 
@@ -48,17 +48,30 @@ pub(super) fn parse_keys(batch: &Batch) -> Result<Found, String> {
         return Err("multi-queue-num-queues is not 1, and more was not offered".to_string());
     }
     let rings = Rings { pages: Vec::new(), event_channel, abi };
-    let Some(order) = optional(KEYS[3], batch.value(3))? else {
-        let page = GrantRef(number(KEYS[4], batch.value(4))?);
-        return Ok(Found::Complete(Rings { pages: alloc::vec![page], ..rings }));
-    };
-    match parse_number(order).and_then(|order| u32::try_from(order).ok()) {
-        Some(order) if order <= MAX_RING_PAGE_ORDER => Ok(Found::More(rings, 1 << order)),
-        _ => Err(format!("ring-page-order is not a number from 0 to {MAX_RING_PAGE_ORDER}")),
+    match said_pages(batch)? {
+        Some(pages) => Ok(Found::More(rings, pages)),
+        None => Ok(Found::Complete(Rings { pages: alloc::vec![GrantRef(number(KEYS[4], batch.value(4))?)], ..rings })),
     }
 }
 
-/// The key of a page of a ring that says its order.
+/// How many pages the ring has, if the frontend says so: by an order, or by the older key, which goes with `max-ring-pages`.
+fn said_pages(batch: &Batch) -> Result<Option<usize>, String> {
+    if let Some(order) = optional(KEYS[3], batch.value(3))? {
+        return match parse_number(order).and_then(|order| u32::try_from(order).ok()) {
+            Some(order) if order <= MAX_RING_PAGE_ORDER => Ok(Some(1 << order)),
+            _ => Err(format!("ring-page-order is not a number from 0 to {MAX_RING_PAGE_ORDER}")),
+        };
+    }
+    let Some(pages) = optional(KEYS[5], batch.value(5))? else { return Ok(None) };
+    match parse_number(pages).and_then(|pages| usize::try_from(pages).ok()) {
+        // A ring of one page is in `ring-ref` unless an order is said.
+        Some(1) => Ok(None),
+        Some(pages) if pages.is_power_of_two() && pages <= 1 << MAX_RING_PAGE_ORDER => Ok(Some(pages)),
+        _ => Err(format!("num-ring-pages is not a power of two up to {}", 1 << MAX_RING_PAGE_ORDER)),
+    }
+}
+
+/// The key of a page of a ring that says its size.
 pub(super) fn page_key(page: usize) -> String {
     format!("ring-ref{page}")
 }
@@ -111,11 +124,14 @@ mod tests {
     fn keys_that_make_sense() {
         use Abi::{X86_32, X86_64};
         for (values, found) in [
-            (["7", "x86_64-abi", MISSING, MISSING, "8"], Found::Complete(rings(&[8], X86_64))),
-            (["7", "x86_32-abi", MISSING, MISSING, "8"], Found::Complete(rings(&[8], X86_32))),
-            (["7", MISSING, "1", MISSING, "8"], Found::Complete(rings(&[8], X86_32))),
-            (["7", "x86_64-abi", MISSING, "0", MISSING], Found::More(rings(&[], X86_64), 1)),
-            (["7", "x86_64-abi", MISSING, "4", "8"], Found::More(rings(&[], X86_64), 16)),
+            (["7", "x86_64-abi", MISSING, MISSING, "8", MISSING], Found::Complete(rings(&[8], X86_64))),
+            (["7", "x86_32-abi", MISSING, MISSING, "8", MISSING], Found::Complete(rings(&[8], X86_32))),
+            (["7", MISSING, "1", MISSING, "8", MISSING], Found::Complete(rings(&[8], X86_32))),
+            (["7", "x86_64-abi", MISSING, "0", MISSING, MISSING], Found::More(rings(&[], X86_64), 1)),
+            (["7", "x86_64-abi", MISSING, "4", "8", MISSING], Found::More(rings(&[], X86_64), 16)),
+            (["7", "x86_64-abi", MISSING, MISSING, MISSING, "8"], Found::More(rings(&[], X86_64), 8)),
+            (["7", "x86_64-abi", MISSING, MISSING, "8", "1"], Found::Complete(rings(&[8], X86_64))),
+            (["7", "x86_64-abi", MISSING, "1", MISSING, "2"], Found::More(rings(&[], X86_64), 2)),
         ] {
             assert_eq!(parse_keys(&batch(&values)), Ok(found), "{values:?}");
         }
@@ -125,18 +141,22 @@ mod tests {
     #[test]
     fn keys_that_do_not() {
         for (values, word) in [
-            ([MISSING, "x86_64-abi", MISSING, MISSING, "8"], "event-channel"),
-            (["", "x86_64-abi", MISSING, MISSING, "8"], "event-channel"),
-            (["-7", "x86_64-abi", MISSING, MISSING, "8"], "event-channel"),
-            (["4294967296", "x86_64-abi", MISSING, MISSING, "8"], "event-channel"),
-            (["7", "arm-abi", MISSING, MISSING, "8"], "protocol"),
-            (["7", "\u{0}", MISSING, MISSING, "8"], "protocol"),
-            (["7", "x86_64-abi", "0", MISSING, "8"], "multi-queue-num-queues"),
-            (["7", "x86_64-abi", "2", MISSING, "8"], "multi-queue-num-queues"),
-            (["7", "x86_64-abi", MISSING, "5", "8"], "ring-page-order"),
-            (["7", "x86_64-abi", MISSING, "99999999999999999999", "8"], "ring-page-order"),
-            (["7", "x86_64-abi", MISSING, "x", "8"], "ring-page-order"),
-            (["7", "x86_64-abi", MISSING, MISSING, MISSING], "ring-ref"),
+            ([MISSING, "x86_64-abi", MISSING, MISSING, "8", MISSING], "event-channel"),
+            (["", "x86_64-abi", MISSING, MISSING, "8", MISSING], "event-channel"),
+            (["-7", "x86_64-abi", MISSING, MISSING, "8", MISSING], "event-channel"),
+            (["4294967296", "x86_64-abi", MISSING, MISSING, "8", MISSING], "event-channel"),
+            (["7", "arm-abi", MISSING, MISSING, "8", MISSING], "protocol"),
+            (["7", "\u{0}", MISSING, MISSING, "8", MISSING], "protocol"),
+            (["7", "x86_64-abi", "0", MISSING, "8", MISSING], "multi-queue-num-queues"),
+            (["7", "x86_64-abi", "2", MISSING, "8", MISSING], "multi-queue-num-queues"),
+            (["7", "x86_64-abi", MISSING, "5", "8", MISSING], "ring-page-order"),
+            (["7", "x86_64-abi", MISSING, "99999999999999999999", "8", MISSING], "ring-page-order"),
+            (["7", "x86_64-abi", MISSING, "x", "8", MISSING], "ring-page-order"),
+            (["7", "x86_64-abi", MISSING, MISSING, MISSING, MISSING], "ring-ref"),
+            (["7", "x86_64-abi", MISSING, MISSING, "8", "0"], "num-ring-pages"),
+            (["7", "x86_64-abi", MISSING, MISSING, "8", "3"], "num-ring-pages"),
+            (["7", "x86_64-abi", MISSING, MISSING, "8", "32"], "num-ring-pages"),
+            (["7", "x86_64-abi", MISSING, MISSING, "8", "x"], "num-ring-pages"),
         ] {
             let reason = parse_keys(&batch(&values)).expect_err("nonsense");
             assert!(reason.contains(word), "{values:?}: {reason}");
