@@ -4,6 +4,9 @@ use alloc::vec::Vec;
 
 use xen_proto::xenstore::{Payload, StoreError};
 
+/// No value that makes sense is longer, in bytes. What a guest writes may be, and many are kept at once.
+const MAX_VALUE: usize = 512;
+
 /// The replies of a batch, by slot: the place in the batch.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
@@ -16,7 +19,12 @@ impl Batch {
         Self { waiting: requests, replies: alloc::vec![Ok(Payload::Done); requests] }
     }
 
-    pub(super) fn reply(&mut self, slot: usize, result: Result<Payload, StoreError>) {
+    /// Takes a reply; a value is kept up to [`MAX_VALUE`].
+    pub(super) fn reply(&mut self, slot: usize, mut result: Result<Payload, StoreError>) {
+        if let Ok(Payload::Value(value)) = &mut result {
+            value.truncate(MAX_VALUE);
+            value.shrink_to_fit();
+        }
         self.replies[slot] = result;
         self.waiting -= 1;
     }
@@ -41,5 +49,18 @@ impl Batch {
     /// The first error among the replies from `slot` on.
     pub(super) fn error_from(&self, slot: usize) -> Option<StoreError> {
         self.replies[slot..].iter().find_map(|reply| reply.as_ref().err().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_value_little_is_kept() {
+        let mut batch = Batch::new(1);
+        batch.reply(0, Ok(Payload::Value(alloc::vec![b'7'; 2048])));
+        let Ok(Payload::Value(kept)) = batch.payload(0) else { panic!("a value") };
+        assert_eq!((kept.len(), kept.capacity()), (MAX_VALUE, MAX_VALUE));
     }
 }

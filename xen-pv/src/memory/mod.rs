@@ -49,6 +49,10 @@ pub(crate) mod entry {
     pub(crate) const TABLE: u64 = PLAIN.union(Flags::WRITABLE).union(Flags::USER_ACCESSIBLE).union(Flags::DIRTY).bits();
 }
 
+/// Pages that are not lent by machine frame, which is what RAM volumes do with all there are: page tables of the windows come
+/// from the same pool, and without them no more rings can be mapped.
+const RESERVED_PAGES: usize = 32;
+
 /// Where device registers are mapped: beyond any RAM, in the same GiB as the window for grants.
 const MMIO_WINDOW: core::ops::Range<usize> = 0x40_1000_0000..0x40_1400_0000;
 
@@ -156,6 +160,9 @@ impl Memory {
 impl Pages for Memory {
     fn take_page(&mut self) -> Option<Mfn> {
         let mut pool = self.pool.borrow_mut();
+        if pool.free() <= RESERVED_PAGES {
+            return None;
+        }
         pool.lend().map(|frame| pool.direct().mfn(frame))
     }
 
