@@ -293,7 +293,8 @@ impl Config {
             seg_max: config.field32(field::SEG_MAX),
             blk_size: config.field32(field::BLK_SIZE),
             physical_block_exp: config.field8(field::PHYSICAL_BLOCK_EXP),
-            writeback: config.field8(field::WRITEBACK),
+            // Without a word of the device there may be a cache, and a flush must not end here.
+            writeback: if config.has(field::WRITEBACK) { config.field8(field::WRITEBACK) } else { 1 },
         }
     }
 

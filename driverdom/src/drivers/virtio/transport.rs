@@ -265,10 +265,16 @@ pub struct DeviceConfig<'a, R> {
 }
 
 impl<R: Registers> DeviceConfig<'_, R> {
+    /// Whether there is a byte at this offset.
+    #[must_use]
+    pub fn has(&self, offset: usize) -> bool {
+        offset < self.len
+    }
+
     /// An 8-bit field.
     #[must_use]
     pub fn field8(&self, offset: usize) -> u8 {
-        if offset < self.len { self.registers.read8(offset) } else { 0 }
+        if self.has(offset) { self.registers.read8(offset) } else { 0 }
     }
 
     /// A 32-bit field.

@@ -221,6 +221,19 @@ fn pick(numbers: &[usize]) -> Vec<Vec<u8>> {
 }
 
 #[test]
+fn a_cache_on_which_the_device_has_no_word_is_flushed() {
+    use crate::drivers::fake::device::structure;
+    for (len, writeback, cached) in [(60, 0, false), (60, 1, true), (33, 0, false), (32, 0, true)] {
+        let mut rig = Rig::new();
+        rig.configure(field::WRITEBACK, &[writeback]);
+        let mut list = device::capabilities();
+        list[3] = structure(4, 4, 0x2000, len);
+        rig.bus.put_capabilities(&list);
+        assert_eq!(rig.started().geometry().write_cache, cached, "{len} bytes of configuration, writeback {writeback}");
+    }
+}
+
+#[test]
 fn structures_are_found_by_the_book() {
     use crate::drivers::fake::device::structure;
     let bad = |kind| Some(StartError::BadStructure(kind));
