@@ -159,7 +159,9 @@ impl Device {
         self.seen = Some(Seen { own, online, frontend, frontend_before });
         let removed = !online && matches!(own, Some(State::CLOSING | State::CLOSED));
         if removed && self.closing.is_none() {
-            let removal = if frontend.is_none() { Removal::Forced } else { Removal::Asked };
+            // A guest may have taken its directory away itself, before: then the toolstack asks for this device alone.
+            let taken_away = frontend.is_none() && frontend_before.is_some();
+            let removal = if taken_away { Removal::Forced } else { Removal::Asked };
             self.closing = Some(removal);
             guest.begin_closing(now, removal);
         } else if own == Some(State::INITIALISING) && self.closing.is_some() {

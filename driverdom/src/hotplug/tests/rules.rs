@@ -105,6 +105,25 @@ fn rule_5_no_stream_of_removals_keeps_a_directory_beyond_dom0s_patience() {
 }
 
 #[test]
+fn rule_5_a_guest_that_takes_its_directories_away_does_not_make_detaches_look_like_its_destroy() {
+    let mut world = World::new([5]);
+    let disks: Vec<_> = (0..4).map(|device| id(5, device)).collect();
+    for disk in &disks {
+        world.connected(*disk);
+    }
+    for disk in &disks {
+        let path = format!("/local/domain/{}/device/vbd/{}", disk.domain, disk.device);
+        world.store.rm(xen_proto::DomId(0), 0, &path).expect("it is there");
+    }
+    world.pass(1_000);
+    for disk in &disks[..3] {
+        world.remove(*disk, Force::Off);
+        world.pass(4_000);
+    }
+    assert!(disks[..3].iter().all(|disk| world.outcome(*disk) == Some(Outcome::Removed)));
+}
+
+#[test]
 fn rule_5_dom0_may_pause_in_the_middle_of_a_destroy() {
     let mut world = World::new([5]);
     let disks: Vec<_> = (0..40).map(|device| id(5, device)).collect();
