@@ -2,10 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use xen_proto::xenbus::{MIN_REMOVAL_DWELL, Phase, Seen, State, Step, Times, next_step, removal_dwell};
+use xen_proto::xenbus::{
+    MAX_REMOVAL_DWELL, MIN_REMOVAL_DWELL, Phase, Seen, State, Step, Times, next_step, removal_dwell,
+};
 use xen_proto::{DomId, Nanos};
 
 use crate::paths::VbdId;
+
+/// libxl looks at answers when it has asked for all of a guest's devices, and where it is slow to ask it is slow to look: devices
+/// stay for this fraction of the time that the asking took, as driverdom's do.
+const LOOKING_FRACTION: u64 = 3;
 
 /// What xenstore says of a vbd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +48,7 @@ struct Device {
 struct Guest {
     devices: usize,
     closing: usize,
+    closing_since: Option<Nanos>,
     /// Until when none of its devices may be removed.
     quiet_until: Nanos,
 }
@@ -61,11 +68,9 @@ impl Ledger {
         device.seen = Seen { own, online, frontend, frontend_before: device.seen.frontend_before };
         let removed = !online && matches!(own, Some(State::CLOSING | State::CLOSED));
         if removed && !device.closing {
-            // libxl asks for all of a guest's devices before it looks at any answer.
-            guest.closing += 1;
-            guest.quiet_until = now + removal_dwell(guest.closing);
+            guest.begin_closing(now);
         } else if !removed && device.closing && own.is_some() {
-            guest.closing -= 1;
+            guest.end_closing();
         }
         device.closing = removed || (own.is_none() && device.closing);
         device.note_closed(now);
@@ -113,7 +118,9 @@ impl Ledger {
             return false;
         };
         guest.devices -= 1;
-        guest.closing -= usize::from(device.closing);
+        if device.closing {
+            guest.end_closing();
+        }
         let last = guest.devices == 0;
         if last {
             self.guests.remove(&id.guest);
@@ -145,6 +152,23 @@ impl Ledger {
     pub(super) fn due(&self, now: Nanos) -> Vec<VbdId> {
         let due = |device: &Device| device.timer.is_some_and(|at| at <= now);
         self.devices.iter().filter(|(_, device)| due(device)).map(|(id, _)| *id).collect()
+    }
+}
+
+impl Guest {
+    /// The dwell of all begins anew with each that the toolstack begins to remove.
+    fn begin_closing(&mut self, now: Nanos) {
+        self.closing += 1;
+        let asked_for = now.since(*self.closing_since.get_or_insert(now));
+        let dwell = removal_dwell(self.closing).max(Nanos(asked_for.0 / LOOKING_FRACTION)).min(MAX_REMOVAL_DWELL);
+        self.quiet_until = now + dwell;
+    }
+
+    fn end_closing(&mut self) {
+        self.closing -= 1;
+        if self.closing == 0 {
+            self.closing_since = None;
+        }
     }
 }
 
@@ -246,6 +270,18 @@ mod tests {
             assert_eq!(steps(&mut ledger, end, id(device)), [Step::Remove, Step::Forget]);
         }
         assert!(!ledger.knows(DomId(7)));
+    }
+
+    #[test]
+    fn where_the_toolstack_is_slow_to_ask_devices_stay_longer() {
+        let mut ledger = Ledger::default();
+        (0..2).for_each(|device| connected(&mut ledger, device));
+        for (device, seconds) in [(0, 10), (1, 19)] {
+            let at = Nanos::from_millis(seconds * 1000);
+            ledger.read(at, id(device), reading(5, false, None));
+            steps(&mut ledger, at, id(device));
+        }
+        assert_eq!(steps(&mut ledger, Nanos::from_millis(19_000), id(0)), [Step::Wait(Nanos::from_millis(22_000))]);
     }
 
     #[test]
