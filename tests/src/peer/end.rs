@@ -2,6 +2,7 @@
 
 use anyhow::{Context, ensure};
 
+use super::shortened;
 use crate::dom0::Dom0;
 
 /// How a domain is ended.
@@ -28,7 +29,7 @@ pub fn end(dom0: &Dom0, name: &str, how: End) -> anyhow::Result<f64> {
         output.rc == 0 && output.err.is_empty(),
         "'{command} {name}' ended with {}: {}",
         output.rc,
-        output.err.trim()
+        shortened(&output.err)
     );
     let seconds: Vec<f64> = output.out.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
     let &[begin, end] = seconds.as_slice() else { return Err(anyhow::anyhow!("{}", output.out)).context("no times") };

@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 
 use super::life::memory_mib;
 use super::record::{Change, Output, START};
-use super::{Backend, Volume};
+use super::{Backend, Volume, shortened};
 use crate::dom0::{Dom0, shell_quoted};
 use crate::scenarios::vbd::{device_name, device_number};
 use crate::testfront::{TestFront, TestFrontConfig};
@@ -37,8 +37,13 @@ pub fn hot_attach(dom0: &Dom0, backend: &dyn Backend, volume: Volume, disks: usi
     let output = dom0.run(&script, 60 + 10 * disks as u64);
     let destroyed = dom0.run(&format!("xl destroy {NAME}"), 120)?;
     let output = output?;
-    ensure!(output.rc == 0 && output.err.is_empty(), "ended with {}: {}", output.rc, output.err.trim());
-    ensure!(destroyed.rc == 0 && destroyed.err.is_empty(), "its destroy ended with {destroyed:?}");
+    ensure!(output.rc == 0 && output.err.is_empty(), "ended with {}: {}", output.rc, shortened(&output.err));
+    ensure!(
+        destroyed.rc == 0 && destroyed.err.is_empty(),
+        "its destroy ended with {}: {}",
+        destroyed.rc,
+        shortened(&destroyed.err)
+    );
     let output = Output::parse(&output.out)?;
     let one = |number: usize| {
         let begin = output.mark("attach", number)?;

@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::bail;
 
 use super::record::{Change, Output, START};
-use super::{Backend, Volume};
+use super::{Backend, Volume, shortened};
 use crate::dom0::Dom0;
 use crate::testfront::TestFrontConfig;
 
@@ -74,13 +74,6 @@ pub fn live(dom0: &Dom0, backend: &dyn Backend, volume: Volume, disks: usize) ->
         destroy: output.mark("destroyed", 0)? - output.mark("destroy", 0)?,
         complaint,
     })
-}
-
-/// The first of many lines.
-fn shortened(text: &str) -> String {
-    let lines = text.trim().lines().count();
-    let first = text.trim().lines().next().unwrap_or_default();
-    if lines > 1 { format!("{first} (and {} lines more)", lines - 1) } else { first.to_owned() }
 }
 
 /// Bash: a life. Waits seldom: the recorder has the times, and a busy dom0 would change them.

@@ -79,3 +79,10 @@ impl Backend for Driverdom<'_> {
         driverdom_disk(&device_name(number), access, target)
     }
 }
+
+/// The first of the many lines that xl may say, one for each disk.
+fn shortened(text: &str) -> String {
+    let lines = text.trim().lines().count();
+    let first = text.trim().lines().next().unwrap_or_default();
+    if lines > 1 { format!("{first} (and {} lines more)", lines - 1) } else { first.to_owned() }
+}
