@@ -127,10 +127,9 @@ impl Serving<'_> {
     /// # Errors
     /// What went wrong.
     pub fn healthy(&self) -> anyhow::Result<()> {
-        self.volumes.prove(self.dom0, |number, vdev| self.disk(number, vdev, "rw")).context(NAME)?;
-        let log = LinuxGuest::of(self.dom0, NAME).run(SCRIPT_LOG, 30)?;
-        ensure!(log.rc == 0, "{NAME}: its block script said: {}", log.out.trim());
-        Ok(())
+        let disk = |number, vdev: &str| self.disk(number, vdev, "rw");
+        let shell = LinuxGuest::of(self.dom0, NAME);
+        self.volumes.prove(self.dom0, disk, || shell.run(SCRIPT_LOG, 30)).context(NAME)
     }
 
     /// What runs, for the report.

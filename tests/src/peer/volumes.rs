@@ -3,7 +3,7 @@
 use anyhow::ensure;
 
 use super::Volume;
-use crate::dom0::{Dom0, shell_quoted};
+use crate::dom0::{Dom0, Output, shell_quoted};
 use crate::guest::{LinuxConfig, LinuxGuest};
 
 /// How many disks a peer must have served before its numbers count.
@@ -71,29 +71,40 @@ impl Volumes {
         }
     }
 
-    /// Proves that 1 to 8 disks connect and can be read. `disk` gives the xl specification of a volume.
+    /// Proves that 1 to 8 disks connect, can be read, and go again. `disk` gives the xl specification of a volume, `script_log`
+    /// what the block script complained of.
     ///
-    /// They are attached one after the other: all at once, the script's lock alone may take longer than xl waits.
-    pub(super) fn prove(self, dom0: &Dom0, disk: impl Fn(usize, &str) -> String) -> anyhow::Result<()> {
+    /// They come and go one after the other: all at once, the script's lock alone may take longer than xl waits.
+    pub(super) fn prove(
+        self,
+        dom0: &Dom0,
+        disk: impl Fn(usize, &str) -> String,
+        script_log: impl Fn() -> anyhow::Result<Output>,
+    ) -> anyhow::Result<()> {
         ensure!(self.count >= PROOF, "{} volumes, and {PROOF} are to be proved", self.count);
         dom0.check("[ -e /dev/stdin ] && [ \"$(head -c 4 /guests/vmlinux | tail -c 3)\" = ELF ]", 30)?;
         let name = "peer-proof";
-        let guest = LinuxGuest::create(dom0, &LinuxConfig { disks: vec![disk(0, "xvda")], ..LinuxConfig::new(name) })?;
-        for (number, letter) in ('a'..='z').enumerate().take(PROOF) {
-            let device = format!("xvd{letter}");
+        let devices: Vec<_> = ('a'..='z').take(PROOF).map(|letter| format!("xvd{letter}")).collect();
+        let config = LinuxConfig { disks: vec![disk(0, &devices[0])], ..LinuxConfig::new(name) };
+        let guest = LinuxGuest::create(dom0, &config)?;
+        for (number, device) in devices.iter().enumerate() {
             if number > 0 {
-                dom0.check(&format!("xl block-attach {name} {}", shell_quoted(&disk(number, &device))), 60)?;
+                dom0.check(&format!("xl block-attach {name} {}", shell_quoted(&disk(number, device))), 60)?;
             }
-            let read = format!("until dd if=/dev/{device} of=/dev/null bs=4k count=1; do sleep 0.1; done");
-            guest.check(&read, 60)?;
+            guest.check(&format!("until dd if=/dev/{device} of=/dev/null bs=4k count=1; do sleep 0.1; done"), 60)?;
         }
+        for device in devices.iter().skip(1) {
+            dom0.check(&format!("xl block-detach {name} {device}"), 60)?;
+        }
+        let said = script_log()?.out;
+        ensure!(said.trim().is_empty(), "the block script said: {}", said.trim());
         dom0.check(&format!("xl destroy {name}"), 60)?;
         Ok(())
     }
 }
 
-/// Shell: what the block script complained of where it runs; it ends with 0 when that is nothing.
-pub(super) const SCRIPT_LOG: &str = "! grep . /var/log/xen/xen-hotplug.log";
+/// Shell: what the block script complained of where it runs.
+pub(super) const SCRIPT_LOG: &str = "cat /var/log/xen/xen-hotplug.log";
 
 /// An xl disk specification without a backend: `vdev` as in `xvda`, `access` `r` or `rw`.
 pub(super) fn specification(vdev: &str, access: &str, target: &str) -> String {
