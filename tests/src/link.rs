@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -71,7 +72,16 @@ impl Link {
     }
 }
 
-/// Runs until QEMU closes the socket; then nobody waits any more.
+/// QEMU serves one connection at a time, and the thread would hold this one open.
+impl Drop for Link {
+    fn drop(&mut self) {
+        let sending = self.sender.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // An error means that QEMU has closed it.
+        let _ = sending.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// Runs until the socket is closed; then nobody waits any more.
 fn hand_out(reader: BufReader<UnixStream>, waiting: &Waiting) {
     for line in reader.lines() {
         let Ok(line) = line else { break };

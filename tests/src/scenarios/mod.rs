@@ -20,6 +20,7 @@ mod ready;
 mod refusals;
 mod removal;
 mod restart;
+mod seen;
 mod toolstack;
 pub(crate) mod vbd;
 mod volumes;
@@ -45,6 +46,7 @@ pub fn all() -> Vec<Scenario> {
     [
         toolstack::SCENARIOS,
         ready::SCENARIOS,
+        seen::SCENARIOS,
         volumes::SCENARIOS,
         data::SCENARIOS,
         direct::SCENARIOS,
