@@ -132,7 +132,7 @@ impl<P: Platform> Server<P> {
         }
         more |= self.carry_out(now, platform);
         more |= self.move_requests(now, platform);
-        more |= self.listen(platform);
+        more |= self.listen(now, platform);
         let known = snapshot(self.hotplug.as_ref(), &self.vbds, self.totals, platform);
         self.counters.write(now, &mut self.client, known);
         self.give_to_store(platform);
@@ -296,8 +296,8 @@ impl<P: Platform> Server<P> {
     }
 
     /// Does what a key on the console asks for; whether more may have been typed.
-    fn listen(&mut self, platform: &mut P) -> bool {
-        let (key, more) = self.console.key(platform);
+    fn listen(&mut self, now: Nanos, platform: &mut P) -> bool {
+        let (key, more) = self.console.key(now, platform);
         match key {
             Some(Key::Help) => self.console.report(report::help()),
             Some(Key::Summary) => {

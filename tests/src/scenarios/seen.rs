@@ -30,7 +30,8 @@ fn console_answers_keys(world: &mut World) -> anyhow::Result<()> {
     let tty = world.dom0.check(&format!("xenstore-read /local/domain/{}/console/tty", driverdom.domid), 30)?;
     let log = console_log(crate::driverdom::NAME);
     for (key, line) in [("h", "keys: s "), ("s", "channels  "), ("d", "/51712 .* gpt:demo ")] {
-        world.dom0.check(&format!("printf {key} > {tty}"), 30)?;
+        // Keys that come too soon after a report are not answered.
+        world.dom0.check(&format!("sleep 0.5; printf {key} > {tty}"), 30)?;
         world.dom0.wait_until(&format!("grep '{line}' {log}"), 30).context("the console's answer")?;
     }
     // As fast as the console takes them, for three seconds.

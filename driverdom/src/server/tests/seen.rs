@@ -127,6 +127,7 @@ fn a_flood_of_keys_is_one_report_at_a_time() {
     assert_eq!(world.type_keys(&flood, 0).len(), 0);
     let rest = world.type_keys("", 100);
     assert_eq!(rest.len(), 6, "the rest of that report, and no more");
+    assert_eq!(world.type_keys(&flood, 1_000).len(), 9, "one report however many keys");
     world.pass(5_000);
     let turns = world.turns;
     world.pass(60_000);

@@ -24,6 +24,7 @@ use super::xen::Xen;
 use crate::drivers::pci::Address;
 use crate::fake::{Connection, Force, Limits, Outcome, Store, Toolstack};
 use crate::hotplug::Shutdown;
+use crate::server::console::PAUSE;
 use crate::server::platform::{OwnedDisk, Platform};
 use crate::server::{Next, Server};
 
@@ -420,8 +421,9 @@ impl World {
         self.toolstack.outcome(id)
     }
 
-    /// A person types on the console, which has room for so many lines more; what it shows then.
+    /// A person types on the console after a pause, when it has room for so many lines more; what it shows then.
     pub(super) fn type_keys(&mut self, keys: &str, room: usize) -> Vec<String> {
+        self.pass(PAUSE.as_millis());
         let hardware = Rc::clone(&self.machine.hardware);
         hardware.borrow_mut().typed.extend(keys.bytes());
         hardware.borrow_mut().console_room = room;
