@@ -189,6 +189,8 @@ impl Store {
         if !may_write(by, &node) {
             return Err("EACCES");
         }
+        // Its name is taken out of its parent's list.
+        self.get(by, within, parent(path))?;
         let below = format!("{path}/");
         let gone: Vec<String> = self
             .nodes
@@ -337,14 +339,25 @@ impl Store {
         self.generation += 1;
         *self.owned.entry(node.owner).or_default() += 1;
         let node = Node { generation: self.generation, ..node };
-        if let Some(before) = self.nodes.insert(path.into(), node) {
-            *self.owned.get_mut(&before.owner).expect("counted") -= 1;
+        match self.nodes.insert(path.into(), node) {
+            Some(before) => *self.owned.get_mut(&before.owner).expect("counted") -= 1,
+            None => self.children_changed(path),
+        }
+    }
+
+    /// A node's list of children is a part of it.
+    fn children_changed(&mut self, path: &str) {
+        self.generation += 1;
+        let generation = self.generation;
+        if let Some(node) = self.nodes.get_mut(parent(path)) {
+            node.generation = generation;
         }
     }
 
     fn take(&mut self, path: &str) -> Option<Node> {
         let node = self.nodes.remove(path)?;
         *self.owned.get_mut(&node.owner).expect("counted") -= 1;
+        self.children_changed(path);
         Some(node)
     }
 

@@ -84,6 +84,7 @@ impl Hotplug {
             Some(Err(until)) => Step::Wait(until),
             _ => step,
         };
+        let after_others = step == Step::Remove && !guest.may_remove(id.device);
         if seen.own.is_some() && !guest.watched {
             // The guest's devices are read again when the watch is there, so nothing is missed.
             guest.watched = true;
@@ -105,6 +106,7 @@ impl Hotplug {
             Step::Fail(state) => change(Kind::Fail(format!("the frontend's state is {state}, which makes no sense"))),
             Step::Disconnect => Next::Ask(Question::Disconnect, Action::Disconnect { device: id, claim }),
             Step::Close => Next::Close,
+            Step::Remove if after_others => Next::Nothing,
             Step::Remove => change(Kind::Remove),
             Step::Forget => Next::Forget,
         }
@@ -152,7 +154,7 @@ impl Hotplug {
 
     /// The device's place is given up until an action's answer.
     pub(super) fn ask(&mut self, id: VbdId, question: Question, action: Action) {
-        self.running -= 1;
+        self.give_up_place(id);
         self.actions.push_back(action);
         if let Some(device) = self.devices.get_mut(&id) {
             device.activity = Activity::Asked(question);
@@ -161,7 +163,7 @@ impl Hotplug {
 
     /// The device's place is given up. If it changed meanwhile, it waits for the next.
     pub(super) fn finish(&mut self, id: VbdId) {
-        self.running -= 1;
+        self.give_up_place(id);
         if let Some(device) = self.devices.get_mut(&id) {
             device.activity = Activity::Idle;
             if device.changed {
@@ -172,11 +174,19 @@ impl Hotplug {
 
     /// The device's place is given up for a while, or until an event; then it is looked at anew.
     pub(super) fn pause(&mut self, turn: &Turn<'_>, id: VbdId, span: Nanos) {
-        self.running -= 1;
+        self.give_up_place(id);
         self.set_timer(id, turn.now + span);
         if let Some(device) = self.devices.get_mut(&id) {
             device.changed = true;
             device.activity = Activity::Idle;
+        }
+    }
+
+    pub(super) fn give_up_place(&mut self, id: VbdId) {
+        self.running -= 1;
+        let next = self.guests.get_mut(&id.domain).and_then(|guest| guest.pass_removal(id.device));
+        if let Some(device) = next {
+            self.enqueue(VbdId { device, ..id });
         }
     }
 

@@ -46,6 +46,8 @@ pub(super) struct Device {
     pub(super) closing: Option<Removal>,
     /// When it was closed for good.
     pub(super) closed_at: Option<Nanos>,
+    /// When its nodes were last asked for.
+    pub(super) refresh_began: Nanos,
     /// When it is to be looked at without an event.
     pub(super) timer: Option<Nanos>,
     /// Transactions that failed in a row by others' changes.
@@ -136,6 +138,7 @@ impl Device {
             hold_until: Nanos(0),
             closing: None,
             closed_at: None,
+            refresh_began: now,
             timer: None,
             conflicts: 0,
         }
@@ -163,7 +166,7 @@ impl Device {
             let taken_away = frontend.is_none() && frontend_before.is_some();
             let removal = if taken_away { Removal::Forced } else { Removal::Asked };
             self.closing = Some(removal);
-            guest.begin_closing(now, removal);
+            guest.begin_closing(now, removal, now.since(self.refresh_began));
         } else if own == Some(State::INITIALISING) && self.closing.is_some() {
             // Removed and made anew before we looked.
             self.closing = None;

@@ -1,6 +1,6 @@
 //! What belongs to a guest rather than to a device: its watch, its dwell, and its turn in the queue.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use blkback_core::backend::VbdId;
 use xen_proto::xenbus::{MAX_REMOVAL_DWELL, removal_dwell};
@@ -19,6 +19,8 @@ const DESTROY_PAUSE: Nanos = Nanos::from_millis(5_000);
 /// dom0 looks at a destroyed guest's answers when it has asked for all of them. It is as slow then: where it took 9 s to ask, it
 /// took more than 1 s to look. The devices stay for this fraction of the time that the asking took.
 const LOOKING_FRACTION: u64 = 3;
+/// Where xenstored takes long to answer us, dom0 is as slow to look: the devices stay for so many times what our last look took.
+const LOOKS: u64 = 8;
 
 /// How the toolstack removes a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,10 @@ pub(super) struct Guest {
     closing: usize,
     /// When dom0 began to remove them by force.
     forced_since: Option<Nanos>,
+    /// Whose directory is being removed. All removals change the directory above, so side by side they would conflict.
+    removing: Option<u32>,
+    /// Devices whose directories are to be removed after that.
+    to_remove: BTreeSet<u32>,
     /// Until when none of them may be removed.
     pub(super) quiet_until: Nanos,
     /// Changes that it caused since [`Self::changes_since`].
@@ -51,13 +57,14 @@ pub(super) struct Guest {
 
 impl Guest {
     /// The toolstack began to remove one more device: the dwell of all of them begins anew.
-    pub(super) fn begin_closing(&mut self, now: Nanos, removal: Removal) {
+    /// `look` is how long it took us to see that.
+    pub(super) fn begin_closing(&mut self, now: Nanos, removal: Removal, look: Nanos) {
         self.closing += 1;
         let dwell = match removal {
             Removal::Asked => removal_dwell(self.closing),
             Removal::Forced => self.forced_dwell(now),
         };
-        self.quiet_until = now + dwell;
+        self.quiet_until = now + dwell.max(Nanos(look.0.saturating_mul(LOOKS))).min(MAX_REMOVAL_DWELL);
     }
 
     /// A destroyed guest's devices go all of them: before the last there is more to come, and dom0 may pause before it.
@@ -67,8 +74,24 @@ impl Guest {
         if self.closing < self.devices {
             dwell.max(DESTROY_PAUSE)
         } else {
-            dwell.max(Nanos(asked_for.0 / LOOKING_FRACTION)).min(MAX_REMOVAL_DWELL)
+            dwell.max(Nanos(asked_for.0 / LOOKING_FRACTION))
         }
+    }
+
+    /// Whether it is this device's turn to have its directory removed; if not, it will be.
+    pub(super) fn may_remove(&mut self, device: u32) -> bool {
+        let turn = *self.removing.get_or_insert(device) == device;
+        if !turn {
+            self.to_remove.insert(device);
+        }
+        turn
+    }
+
+    /// The device does nothing for now, or is gone. If it was its turn, it is this device's now.
+    pub(super) fn pass_removal(&mut self, device: u32) -> Option<u32> {
+        self.removing.take_if(|removing| *removing == device)?;
+        self.removing = self.to_remove.pop_first();
+        self.removing
     }
 
     /// The guest causes a change of our state.
@@ -160,11 +183,34 @@ mod tests {
             let mut guest = Guest { devices, ..Guest::default() };
             for asked in 1..=devices {
                 let now = Nanos::from_millis(asked as u64 * pause);
-                guest.begin_closing(now, Removal::Forced);
+                guest.begin_closing(now, Removal::Forced, Nanos(0));
                 let dwell = if asked < devices { between } else { last };
                 assert_eq!(guest.quiet_until, now + Nanos::from_millis(dwell), "{asked} of {devices}");
             }
         }
+    }
+
+    #[test]
+    fn where_looking_takes_long_the_dwell_does_too() {
+        for (look, dwell) in [(10, 500), (62, 500), (200, 1_600), (5_000, 8_000)] {
+            for removal in [Removal::Asked, Removal::Forced] {
+                let mut guest = Guest { devices: 1, ..Guest::default() };
+                guest.begin_closing(Nanos(0), removal, Nanos::from_millis(look));
+                assert_eq!(guest.quiet_until, Nanos::from_millis(dwell), "{look} ms");
+            }
+        }
+    }
+
+    #[test]
+    fn removals_take_turns() {
+        let mut guest = Guest::default();
+        assert_eq!([7, 9, 8, 7].map(|device| guest.may_remove(device)), [true, false, false, true]);
+        assert_eq!(guest.pass_removal(9), None, "it was not its turn");
+        assert_eq!(guest.pass_removal(7), Some(8));
+        assert_eq!([9, 8].map(|device| guest.may_remove(device)), [false, true]);
+        assert_eq!(guest.pass_removal(8), Some(9));
+        assert_eq!(guest.pass_removal(9), None);
+        assert!(guest.may_remove(5));
     }
 
     #[test]

@@ -69,6 +69,7 @@ impl Hotplug {
     pub(super) fn refresh(&mut self, turn: &mut Turn<'_>, id: VbdId) {
         let Some(device) = self.devices.get_mut(&id) else { return };
         device.changed = false;
+        device.refresh_began = turn.now;
         let config = if device.phase == Phase::Fresh { &CONFIG[..] } else { &[] };
         let directory = paths::backend(id);
         let ours = |key: &&str| format!("{directory}/{key}");
@@ -252,12 +253,12 @@ impl Hotplug {
 
     /// The directory is gone and nothing is held.
     pub(super) fn forget(&mut self, turn: &mut Turn<'_>, id: VbdId) {
-        let (Some(device), Some(guest)) = (self.devices.get(&id), self.guests.get_mut(&id.domain)) else { return };
-        if device.changed {
+        if self.devices.get(&id).is_some_and(|device| device.changed) {
             // It may be there again.
             return self.finish(id);
         }
-        self.running -= 1;
+        self.give_up_place(id);
+        let (Some(device), Some(guest)) = (self.devices.get(&id), self.guests.get_mut(&id.domain)) else { return };
         if let Some(at) = device.timer {
             self.timers.remove(&(at, id));
         }

@@ -24,20 +24,27 @@ pub struct Footprint {
     heap_bytes: u64,
 }
 
+/// driverdom's counters, once they rest: they are at most three seconds old.
+fn counters(dom0: &Dom0, driverdom: &Driverdom) -> anyhow::Result<String> {
+    let read = format!("xenstore-read /local/domain/{}/data/driverdom/counters", driverdom.domid);
+    dom0.wait_until(&format!("a=$({read}) && sleep 3 && [ \"$a\" = \"$({read})\" ] && echo \"$a\""), 60)
+}
+
+fn heap_bytes(counters: &str) -> anyhow::Result<u64> {
+    let heap = counters.split_whitespace().find_map(|pair| pair.strip_prefix("heap_bytes="));
+    Ok(heap.context("driverdom counts its heap")?.parse()?)
+}
+
 impl Footprint {
     /// Waits until the counters rest (they are written at most once a second) and takes all three.
     ///
     /// # Errors
     /// When dom0 does not answer.
     pub fn take(dom0: &Dom0, driverdom: &Driverdom) -> anyhow::Result<Self> {
-        let domid = driverdom.domid;
-        let read = format!("xenstore-read /local/domain/{domid}/data/driverdom/counters");
-        let counters =
-            dom0.wait_until(&format!("a=$({read}) && sleep 3 && [ \"$a\" = \"$({read})\" ] && echo \"$a\""), 60)?;
-        let channels = dom0.check(&format!("lsevtchn {domid} | sed 's/Port .*//'"), 30)?;
+        let counters = counters(dom0, driverdom)?;
+        let channels = dom0.check(&format!("lsevtchn {} | sed 's/Port .*//'", driverdom.domid), 30)?;
         let nodes = dom0.check("xenstore-ls -f / | sed 's/ = .*//'", 60)?;
-        let heap = counters.split_whitespace().find_map(|pair| pair.strip_prefix("heap_bytes="));
-        let heap_bytes = heap.context("driverdom counts its heap")?.parse()?;
+        let heap_bytes = heap_bytes(&counters)?;
         let counters = counters.split_whitespace().filter(|pair| !pair.starts_with("heap_bytes="));
         let counters = counters.map(|pair| format!("counter {pair}"));
         let channels = channels.lines().map(|line| format!("event channel {}", line.trim()));
@@ -45,9 +52,9 @@ impl Footprint {
         Ok(Self { lines, heap_bytes })
     }
 
-    /// Bytes of its heap that driverdom uses.
-    pub(super) fn heap_bytes(&self) -> u64 {
-        self.heap_bytes
+    /// Bytes by which driverdom's heap has grown since.
+    pub(super) fn heap_growth(&self, dom0: &Dom0, driverdom: &Driverdom) -> anyhow::Result<u64> {
+        Ok(heap_bytes(&counters(dom0, driverdom)?)?.saturating_sub(self.heap_bytes))
     }
 
     /// Fails if driverdom does not come back to this. The heap is not looked at: collections keep the capacity that they once needed.

@@ -56,7 +56,7 @@ pub(super) fn destroy_with_disks(world: &mut World, count: usize) -> anyhow::Res
     config.memory_mib = 448;
     let guest = world.linux(&config)?;
     wait_all_connected(&world.dom0, &driverdom, &guest.name, count)?;
-    let heap = Footprint::take(&world.dom0, &driverdom)?.heap_bytes() - before.heap_bytes();
+    let heap = before.heap_growth(&world.dom0, &driverdom)?;
     ensure!(
         heap <= HEAP_ONCE + HEAP_PER_DEVICE * count as u64,
         "{count} devices take {heap} bytes of driverdom's heap"

@@ -252,6 +252,7 @@ fn a_guest_that_rewrites_its_state_all_the_time_delays_no_other() {
 #[test]
 fn a_guest_with_a_hundred_changing_devices_delays_another_by_one_round_of_turns() {
     let mut world = World::new([5, 6]);
+    world.store.limits.nodes = 10_000;
     for device in 0..100 {
         world.attach_as(id(5, device), &format!("v{device}"), "w");
     }

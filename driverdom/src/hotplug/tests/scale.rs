@@ -174,6 +174,7 @@ fn a_guest_with_20_to_100_disks_comes_and_goes() {
         for disk in &disks {
             assert_eq!(world.outcome(*disk), Some(Outcome::Removed), "{disk:?} of {count}");
         }
+        assert_eq!(world.hotplug.statistics().conflicts, 0, "removals change the directory above all");
         world.assert_nothing_left();
     }
 }
