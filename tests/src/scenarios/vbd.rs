@@ -88,6 +88,9 @@ impl<'a> Vbd<'a> {
 /// # Errors
 /// When they are not within four minutes, with how many are.
 pub(super) fn wait_all_connected(dom0: &Dom0, driverdom: &Driverdom, guest: &str, count: usize) -> anyhow::Result<()> {
+    // Listing xenstore takes seconds where there is much in it: it is done when driverdom says that it is worth it.
+    let counters = format!("xenstore-read /local/domain/{}/data/driverdom/counters", driverdom.domid);
+    dom0.wait_until(&format!("{counters}; {counters} | grep -q ' connected={count} '"), 240)?;
     let connected = "grep -c '/state = \"4\"'";
     let backend = format!("xenstore-ls -f /local/domain/{}/backend/vbd | {connected}", driverdom.domid);
     let frontend = format!("xenstore-ls -f /local/domain/$(xl domid {guest})/device/vbd | {connected}");
