@@ -19,8 +19,10 @@ const DESTROY_PAUSE: Nanos = Nanos::from_millis(5_000);
 /// dom0 looks at a destroyed guest's answers when it has asked for all of them. It is as slow then: where it took 9 s to ask, it
 /// took more than 1 s to look. The devices stay for this fraction of the time that the asking took.
 const LOOKING_FRACTION: u64 = 3;
-/// Where xenstored takes long to answer us, dom0 is as slow to look: the devices stay for so many times what our last look took.
-const LOOKS: u64 = 8;
+/// Where xenstored takes long to answer us, dom0 is busy and slow to look: the devices stay for so many times what our last look
+/// took, up to [`MOST_FOR_LOOKS`]. Five commands of xl's at a time were seen to need more than half a second for three disks.
+const LOOKS: u64 = 32;
+const MOST_FOR_LOOKS: Nanos = Nanos::from_millis(3_000);
 
 /// How the toolstack removes a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +66,8 @@ impl Guest {
             Removal::Asked => removal_dwell(self.closing),
             Removal::Forced => self.forced_dwell(now),
         };
-        self.quiet_until = now + dwell.max(Nanos(look.0.saturating_mul(LOOKS))).min(MAX_REMOVAL_DWELL);
+        let busy = Nanos(look.0.saturating_mul(LOOKS)).min(MOST_FOR_LOOKS);
+        self.quiet_until = now + dwell.max(busy).min(MAX_REMOVAL_DWELL);
     }
 
     /// A destroyed guest's devices go all of them: before the last there is more to come, and dom0 may pause before it.
@@ -192,7 +195,7 @@ mod tests {
 
     #[test]
     fn where_looking_takes_long_the_dwell_does_too() {
-        for (look, dwell) in [(10, 500), (62, 500), (200, 1_600), (5_000, 8_000)] {
+        for (look, dwell) in [(5, 500), (15, 500), (50, 1_600), (5_000, 3_000)] {
             for removal in [Removal::Asked, Removal::Forced] {
                 let mut guest = Guest { devices: 1, ..Guest::default() };
                 guest.begin_closing(Nanos(0), removal, Nanos::from_millis(look));
