@@ -15,6 +15,9 @@ use super::frontend::MAX_RING_PAGE_ORDER;
 /// Segments of an indirect request that we take, as Linux's backend does.
 const MAX_INDIRECT_SEGMENTS: u32 = 256;
 
+/// Requests that the removal of a directory takes: two reads and the removal.
+const REMOVAL_REQUESTS: usize = 3;
+
 /// A change under way.
 #[derive(Debug)]
 pub(super) struct Change {
@@ -34,8 +37,9 @@ pub(super) enum Kind {
     Switch(State),
     /// `Closing`, and say why.
     Fail(String),
-    /// Remove the directory of a device that the toolstack removed.
-    Remove,
+    /// Remove the directory of a device that the toolstack removed, and with it those of these other devices of the guest. All
+    /// change the directory above, where the toolstack cleans up, too: the fewer transactions, the fewer conflicts.
+    Remove(Vec<u32>),
     /// Remove the directory of a device that cannot be served, and say why.
     Refuse(String),
     /// Tell the frontend that flushes are not taken after all.
@@ -94,7 +98,7 @@ impl Change {
             }
             Kind::Switch(to) => operations.push(state(*to)),
             Kind::Fail(_) => operations.push(state(State::CLOSING)),
-            Kind::Remove | Kind::Refuse(_) => operations.push(Remove),
+            Kind::Remove(_) | Kind::Refuse(_) => operations.push(Remove),
             Kind::WithdrawFlush => operations.push(flush_cache(FlushCache::Absent)),
         }
         operations
@@ -111,10 +115,20 @@ impl Change {
             }
             _ => (2, true),
         };
-        if (own, online, same_volume) != (Some(self.own), self.online, true) {
+        if (own, online, same_volume) != (Some(self.own), self.online, true) || !self.others_may_go(batch) {
             return Outcome::Stale;
         }
         batch.error_from(reads).map_or(Outcome::Done, Outcome::Failed)
+    }
+}
+
+impl Change {
+    /// Whether the other devices whose directories are removed, too, are still closed and on their way out.
+    fn others_may_go(&self, batch: &Batch) -> bool {
+        let Kind::Remove(others) = &self.kind else { return true };
+        (1..=others.len()).map(|other| other * REMOVAL_REQUESTS).all(|slot| {
+            batch.value(slot).ok().map(State::parse) == Some(State::CLOSED) && !is_online(batch.value(slot + 1))
+        })
     }
 }
 

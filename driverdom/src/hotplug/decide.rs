@@ -107,9 +107,19 @@ impl Hotplug {
             Step::Disconnect => Next::Ask(Question::Disconnect, Action::Disconnect { device: id, claim }),
             Step::Close => Next::Close,
             Step::Remove if after_others => Next::Nothing,
-            Step::Remove => change(Kind::Remove),
+            Step::Remove => change(Kind::Remove(self.removed_along(id))),
             Step::Forget => Next::Forget,
         }
+    }
+
+    /// The other devices of the guest whose directories are to be removed, as many as go with this one.
+    fn removed_along(&mut self, id: VbdId) -> alloc::vec::Vec<u32> {
+        let Some(guest) = self.guests.get_mut(&id.domain) else { return alloc::vec::Vec::new() };
+        let devices = &self.devices;
+        let at_rest = |device: u32| {
+            devices.get(&VbdId { device, ..id }).is_some_and(|device| matches!(device.activity, Activity::Idle))
+        };
+        guest.take_removals(at_rest)
     }
 
     /// The volume is wanted: asks for it, unless there are reasons not to.

@@ -25,9 +25,8 @@ pub const DRAINING_VOLUME_PATIENCE: Nanos = Nanos::from_millis(8_000);
 /// How long frontends may take to close by themselves when the domain goes away.
 pub const DRAIN_GRACE: Nanos = Nanos::from_millis(5_000);
 
-/// Requests that one step of the engine sends at most: the longest stage is the reading of a ring of 16 pages; a watch, or a
-/// note and the removal of another, may come with it.
-const STEP_REQUESTS: usize = 24;
+/// Requests that one step of the engine sends at most: the longest stage is the removal of 16 directories, with as many notes.
+const STEP_REQUESTS: usize = 64;
 /// Requests that answer others at once: listings at the start, the clearing of a node in `control`, the taking back of `ready`.
 const RESERVE: usize = 8;
 
@@ -385,7 +384,7 @@ impl Hotplug {
     }
 
     /// The device's nodes may have changed.
-    fn changed(&mut self, id: VbdId) {
+    pub(super) fn changed(&mut self, id: VbdId) {
         if let Some(device) = self.devices.get_mut(&id) {
             device.changed = true;
             self.enqueue(id);

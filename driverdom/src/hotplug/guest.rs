@@ -1,6 +1,7 @@
 //! What belongs to a guest rather than to a device: its watch, its dwell, and its turn in the queue.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
 
 use blkback_core::backend::VbdId;
 use xen_proto::xenbus::{MAX_REMOVAL_DWELL, removal_dwell};
@@ -23,6 +24,9 @@ const LOOKING_FRACTION: u64 = 3;
 /// took, up to [`MOST_FOR_LOOKS`]. Five commands of xl's at a time were seen to need more than half a second for three disks.
 const LOOKS: u64 = 32;
 const MOST_FOR_LOOKS: Nanos = Nanos::from_millis(3_000);
+
+/// Directories that are removed along with another. xenstored lets a transaction touch 1,024 nodes, and a device has some 25.
+const REMOVALS_ALONG: usize = 15;
 
 /// How the toolstack removes a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +92,14 @@ impl Guest {
             self.to_remove.insert(device);
         }
         turn
+    }
+
+    /// Takes devices of which this holds from those that wait for their removal, as many as one transaction takes.
+    pub(super) fn take_removals(&mut self, at_rest: impl Fn(u32) -> bool) -> Vec<u32> {
+        let taken: Vec<u32> =
+            self.to_remove.iter().copied().filter(|device| at_rest(*device)).take(REMOVALS_ALONG).collect();
+        taken.iter().for_each(|device| _ = self.to_remove.remove(device));
+        taken
     }
 
     /// The device does nothing for now, or is gone. If it was its turn, it is this device's now.
@@ -158,8 +170,6 @@ impl FairQueue {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec::Vec;
-
     use super::*;
 
     #[test]

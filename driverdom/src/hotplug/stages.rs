@@ -49,20 +49,30 @@ impl Hotplug {
                 self.expect(Purpose::Device(id, 0), turn.client.end_transaction(transaction, end));
                 self.run(id, Stage::End(change, outcome), 1);
             }
-            Stage::End(change, outcome) => match (outcome, batch.error_from(0)) {
-                (Outcome::Done, None) => self.committed(turn, id, change),
-                (Outcome::Done, Some(StoreError::Again)) => self.conflicted(turn, id, change),
-                (Outcome::Done, Some(error)) | (Outcome::Failed(error), _) => {
-                    self.change_failed(turn, id, &change, error);
-                }
-                (Outcome::Stale, _) => {
-                    if matches!(change.kind, Kind::Offer) {
-                        // The directory may be another by now, which wants another volume.
-                        self.close(id);
+            Stage::End(change, outcome) => {
+                self.look_at_others(id, &change);
+                match (outcome, batch.error_from(0)) {
+                    (Outcome::Done, None) => self.committed(turn, id, change),
+                    (Outcome::Done, Some(StoreError::Again)) => self.conflicted(turn, id, change),
+                    (Outcome::Done, Some(error)) | (Outcome::Failed(error), _) => {
+                        self.change_failed(turn, id, &change, error);
                     }
-                    self.look_again(id);
+                    (Outcome::Stale, _) => {
+                        if matches!(change.kind, Kind::Offer) {
+                            // The directory may be another by now, which wants another volume.
+                            self.close(id);
+                        }
+                        self.look_again(id);
+                    }
                 }
-            },
+            }
+        }
+    }
+
+    /// Devices that were to be removed along with this one are looked at: whether they have been, or are still to be.
+    fn look_at_others(&mut self, id: VbdId, change: &Change) {
+        if let Kind::Remove(others) = &change.kind {
+            others.iter().for_each(|device| self.changed(VbdId { device: *device, ..id }));
         }
     }
 
@@ -149,14 +159,19 @@ impl Hotplug {
             Ok(Payload::Started(transaction)) => *transaction,
             other => {
                 log::warn!("{}: no transaction: {other:?}", name(id));
+                self.look_at_others(id, &change);
                 return self.pause(turn, id, RETRY);
             }
         };
         let Some(device) = self.devices.get(&id) else { return };
         let operations = change.operations(device);
-        let directory = paths::backend(id);
+        let others: &[u32] = if let Kind::Remove(others) = &change.kind { others } else { &[] };
+        let devices = core::iter::once(id.device).chain(others.iter().copied());
         let within = Some(transaction);
-        for (slot, operation) in operations.iter().enumerate() {
+        let all = devices.flat_map(|device| operations.iter().map(move |operation| (device, operation)));
+        let requests = operations.len() * (1 + others.len());
+        for (slot, (device, operation)) in all.enumerate() {
+            let directory = paths::backend(VbdId { device, ..id });
             let request = match operation {
                 Operation::Read(key) => turn.client.read(within, &format!("{directory}/{key}")),
                 Operation::Write(key, value) => {
@@ -166,7 +181,7 @@ impl Hotplug {
             };
             self.expect(Purpose::Device(id, slot), request);
         }
-        self.run(id, Stage::Body(change, transaction), operations.len());
+        self.run(id, Stage::Body(change, transaction), requests);
     }
 
     fn committed(&mut self, turn: &mut Turn<'_>, id: VbdId, change: Change) {
@@ -198,10 +213,12 @@ impl Hotplug {
                 self.log_failure(turn, id, &reason);
                 self.give_reason(turn, id, &reason);
             }
-            Kind::Remove => {
+            Kind::Remove(others) => {
                 device.removed();
-                self.statistics.removed += 1;
-                self.remove_reason(turn, id);
+                self.statistics.removed += 1 + others.len() as u64;
+                for device in core::iter::once(id.device).chain(others) {
+                    self.remove_reason(turn, VbdId { device, ..id });
+                }
             }
             Kind::Refuse(reason) => {
                 device.removed();
