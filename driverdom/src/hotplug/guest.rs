@@ -124,6 +124,12 @@ impl Guest {
         Ok(())
     }
 
+    /// A device is no more: its turn to be removed never comes.
+    pub(super) fn forget(&mut self, device: u32) {
+        self.devices -= 1;
+        self.to_remove.remove(&device);
+    }
+
     /// One that was being removed is gone.
     pub(super) fn end_closing(&mut self) {
         self.closing -= 1;
@@ -224,6 +230,17 @@ mod tests {
         assert_eq!(guest.pass_removal(8), Some(9));
         assert_eq!(guest.pass_removal(9), None);
         assert!(guest.may_remove(5));
+    }
+
+    #[test]
+    fn a_device_that_is_gone_holds_up_no_removal() {
+        let mut guest = Guest { devices: 3, ..Guest::default() };
+        assert_eq!([7, 8, 9].map(|device| guest.may_remove(device)), [true, false, false]);
+        guest.forget(8);
+        assert_eq!(guest.pass_removal(7), Some(9));
+        guest.forget(9);
+        assert_eq!(guest.pass_removal(9), None);
+        assert!(guest.may_remove(7));
     }
 
     #[test]

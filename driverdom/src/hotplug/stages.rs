@@ -284,7 +284,7 @@ impl Hotplug {
         }
         self.waiting.remove(&id);
         self.devices.remove(&id);
-        guest.devices -= 1;
+        guest.forget(id.device);
         if guest.devices == 0 {
             if guest.watched {
                 let request = turn.client.unwatch(&paths::frontends(id.domain), &id.domain.to_string());
