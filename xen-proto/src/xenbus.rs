@@ -9,6 +9,6 @@ mod table_tests;
 
 pub use backend::{
     HOLD_INIT_WAIT, MAX_REMOVAL_DWELL, MIN_REMOVAL_DWELL, Phase, REMOVAL_DWELL_PER_DEVICE, Seen, Step, Times,
-    next_step, next_step_draining, removal_dwell,
+    destroy_dwell, next_step, next_step_draining, removal_dwell,
 };
 pub use state::{State, parse_number};

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use blkback_core::backend::VbdId;
-use xen_proto::xenbus::{MAX_REMOVAL_DWELL, removal_dwell};
+use xen_proto::xenbus::{MAX_REMOVAL_DWELL, destroy_dwell, removal_dwell};
 use xen_proto::{DomId, Nanos};
 
 /// Changes of our states, and connections, that a guest may cause in [`CHANGES_INTERVAL`]: this many, and
@@ -17,9 +17,6 @@ const CHANGES_INTERVAL: Nanos = Nanos::from_millis(1_000);
 /// How long dom0 may pause between two devices of a guest that it destroys: a loaded one was seen to pause for 3.5 s. It must
 /// not find the first devices gone before it has looked at their answers.
 const DESTROY_PAUSE: Nanos = Nanos::from_millis(5_000);
-/// dom0 looks at a destroyed guest's answers when it has asked for all of them. It is as slow then: where it took 9 s to ask, it
-/// took more than 1 s to look. The devices stay for this fraction of the time that the asking took.
-const LOOKING_FRACTION: u64 = 3;
 /// Where xenstored takes long to answer us, dom0 is busy and slow to look: the devices stay for so many times what our last look
 /// took, up to [`MOST_FOR_LOOKS`]. Five commands of xl's at a time were seen to need more than half a second for three disks.
 const LOOKS: u64 = 32;
@@ -76,12 +73,11 @@ impl Guest {
 
     /// A destroyed guest's devices go all of them: before the last there is more to come, and dom0 may pause before it.
     fn forced_dwell(&mut self, now: Nanos) -> Nanos {
-        let dwell = removal_dwell(self.closing);
         let asked_for = now.since(*self.forced_since.get_or_insert(now));
         if self.closing < self.devices {
-            dwell.max(DESTROY_PAUSE)
+            removal_dwell(self.closing).max(DESTROY_PAUSE)
         } else {
-            dwell.max(Nanos(asked_for.0 / LOOKING_FRACTION))
+            destroy_dwell(self.closing, asked_for)
         }
     }
 

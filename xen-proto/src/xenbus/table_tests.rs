@@ -230,6 +230,19 @@ fn dwell_grows_with_the_devices_that_close_and_has_an_end() {
 }
 
 #[test]
+fn dwell_of_a_destroy_grows_with_the_time_that_was_needed_to_ask() {
+    for (devices, asked, millis) in
+        [(1, 0, 500), (8, 900, 500), (100, 2_000, 1_000), (100, 9_000, 3_000), (2, 90_000, 8_000)]
+    {
+        assert_eq!(
+            destroy_dwell(devices, Nanos::from_millis(asked)),
+            Nanos::from_millis(millis),
+            "{devices}, {asked} ms"
+        );
+    }
+}
+
+#[test]
 fn numbers_are_read_strictly() {
     for (text, number) in [
         ("0", Some(0)),

@@ -2,16 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use xen_proto::xenbus::{
-    MAX_REMOVAL_DWELL, MIN_REMOVAL_DWELL, Phase, Seen, State, Step, Times, next_step, removal_dwell,
-};
+use xen_proto::xenbus::{MIN_REMOVAL_DWELL, Phase, Seen, State, Step, Times, destroy_dwell, next_step};
 use xen_proto::{DomId, Nanos};
 
 use crate::paths::VbdId;
-
-/// libxl looks at answers when it has asked for all of a guest's devices, and where it is slow to ask it is slow to look: devices
-/// stay for this fraction of the time that the asking took, as driverdom's do.
-const LOOKING_FRACTION: u64 = 3;
 
 /// What xenstore says of a vbd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,8 +154,7 @@ impl Guest {
     fn begin_closing(&mut self, now: Nanos) {
         self.closing += 1;
         let asked_for = now.since(*self.closing_since.get_or_insert(now));
-        let dwell = removal_dwell(self.closing).max(Nanos(asked_for.0 / LOOKING_FRACTION)).min(MAX_REMOVAL_DWELL);
-        self.quiet_until = now + dwell;
+        self.quiet_until = now + destroy_dwell(self.closing, asked_for);
     }
 
     fn end_closing(&mut self) {
@@ -187,7 +180,7 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xen_proto::xenbus::HOLD_INIT_WAIT;
+    use xen_proto::xenbus::{HOLD_INIT_WAIT, removal_dwell};
 
     fn id(device: u32) -> VbdId {
         VbdId { guest: DomId(7), device }
