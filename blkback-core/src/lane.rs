@@ -10,13 +10,11 @@ use xen_proto::platform::DeviceMapping;
 use crate::backend::Capacity;
 use crate::disk::{Disk, DmaSegment, Geometry, Limits, Outcome, SECTOR_BYTES, Tag};
 use crate::flight::{After, Flight, status};
+use crate::heap;
 use crate::owed::Owed;
 use crate::pool::Pool;
 use crate::request::{Action, MAX_SEGMENTS};
 use crate::vbd::{Load, VbdIndex};
-
-/// Memory that a disk must leave to others, in bytes: its own smaller parts, and all that is taken and given back at run time.
-const SPARE_BYTES: usize = 256 << 10;
 
 /// A disk's part of the engine. All of it is reserved in [`Lane::new`].
 #[derive(Debug)]
@@ -78,12 +76,7 @@ impl Lane {
         assert!(capacity.requests > 0 && limits.depth > 0, "a disk must be able to take a request");
         assert!(capacity.segments >= MAX_SEGMENTS, "a disk must be able to take the largest request");
         let pool = Pool::new(capacity.segments)?;
-        let mut spare = Vec::<u8>::new();
-        spare.try_reserve_exact(SPARE_BYTES).ok()?;
-        // Memory that nobody uses is not allocated at all by an optimizing compiler.
-        core::hint::black_box(&spare);
-        drop(spare);
-        Some(Self {
+        heap::has_spare().then(|| Self {
             geometry,
             limits,
             capacity: Load { requests: capacity.requests, segments: capacity.segments },

@@ -19,6 +19,7 @@ mod flight;
 // Here the numbers are a disk's or a guest's own; elsewhere they were checked, and the guests' profile traps overflow.
 #[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 pub mod gpt;
+pub mod heap;
 mod intake;
 mod lane;
 mod owed;

@@ -120,13 +120,15 @@ impl Change {
         }
         batch.error_from(reads).map_or(Outcome::Done, Outcome::Failed)
     }
-}
 
-impl Change {
-    /// Whether the other devices whose directories are removed, too, are still closed and on their way out.
+    /// The other devices of the guest that it concerns.
+    pub(super) fn others(&self) -> &[u32] {
+        if let Kind::Remove(others) = &self.kind { others } else { &[] }
+    }
+
+    /// Whether they are still closed and on their way out.
     fn others_may_go(&self, batch: &Batch) -> bool {
-        let Kind::Remove(others) = &self.kind else { return true };
-        (1..=others.len()).map(|other| other * REMOVAL_REQUESTS).all(|slot| {
+        (1..=self.others().len()).map(|other| other * REMOVAL_REQUESTS).all(|slot| {
             batch.value(slot).ok().map(State::parse) == Some(State::CLOSED) && !is_online(batch.value(slot + 1))
         })
     }

@@ -49,31 +49,32 @@ impl Hotplug {
                 self.expect(Purpose::Device(id, 0), turn.client.end_transaction(transaction, end));
                 self.run(id, Stage::End(change, outcome), 1);
             }
-            Stage::End(change, outcome) => {
-                self.look_at_others(id, &change);
-                match (outcome, batch.error_from(0)) {
-                    (Outcome::Done, None) => self.committed(turn, id, change),
-                    (Outcome::Done, Some(StoreError::Again)) => self.conflicted(turn, id, change),
-                    (Outcome::Done, Some(error)) | (Outcome::Failed(error), _) => {
-                        self.change_failed(turn, id, &change, error);
-                    }
-                    (Outcome::Stale, _) => {
-                        if matches!(change.kind, Kind::Offer) {
-                            // The directory may be another by now, which wants another volume.
-                            self.close(id);
-                        }
-                        self.look_again(id);
-                    }
+            Stage::End(change, outcome) => self.ended(turn, id, change, outcome, batch.error_from(0)),
+        }
+    }
+
+    /// The transaction of a change has come to its end, with this error if any.
+    fn ended(&mut self, turn: &mut Turn<'_>, id: VbdId, change: Change, outcome: Outcome, error: Option<StoreError>) {
+        self.look_at_others(id, &change);
+        match (outcome, error) {
+            (Outcome::Done, None) => self.committed(turn, id, change),
+            (Outcome::Done, Some(StoreError::Again)) => self.conflicted(turn, id, change),
+            (Outcome::Done, Some(error)) | (Outcome::Failed(error), _) => {
+                self.change_failed(turn, id, &change, error);
+            }
+            (Outcome::Stale, _) => {
+                if matches!(change.kind, Kind::Offer) {
+                    // The directory may be another by now, which wants another volume.
+                    self.close(id);
                 }
+                self.look_again(id);
             }
         }
     }
 
     /// Devices that were to be removed along with this one are looked at: whether they have been, or are still to be.
     fn look_at_others(&mut self, id: VbdId, change: &Change) {
-        if let Kind::Remove(others) = &change.kind {
-            others.iter().for_each(|device| self.changed(VbdId { device: *device, ..id }));
-        }
+        change.others().iter().for_each(|device| self.changed(VbdId { device: *device, ..id }));
     }
 
     pub(super) fn refresh(&mut self, turn: &mut Turn<'_>, id: VbdId) {
@@ -165,7 +166,7 @@ impl Hotplug {
         };
         let Some(device) = self.devices.get(&id) else { return };
         let operations = change.operations(device);
-        let others: &[u32] = if let Kind::Remove(others) = &change.kind { others } else { &[] };
+        let others = change.others();
         let devices = core::iter::once(id.device).chain(others.iter().copied());
         let within = Some(transaction);
         let all = devices.flat_map(|device| operations.iter().map(move |operation| (device, operation)));

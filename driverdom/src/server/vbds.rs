@@ -3,11 +3,11 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::ops::Bound;
 
 use blkback_core::Backend;
 use blkback_core::backend::{Connection, Drained, VbdId};
+use blkback_core::heap;
 use blkback_core::volume::{Mode, Volume};
 use xen_proto::platform::{Events, Grants};
 
@@ -17,10 +17,6 @@ use crate::hotplug::{Answer, FlushCache, Properties, Rings};
 
 /// A ring as the platform maps it.
 pub(super) type Ring<P> = <<P as Platform>::Grants as Grants>::Ring;
-
-/// Memory that a vbd must leave to others, in bytes: all vbds take and give back that much at run time, e.g. for what guests
-/// write into xenstore while it is read.
-const SPARE_BYTES: usize = 256 << 10;
 
 /// A vbd that holds a volume.
 #[derive(Debug)]
@@ -60,7 +56,7 @@ impl Vbds {
         volumes: &mut Volumes,
         platform: &mut P,
     ) -> Answer {
-        if !is_allocatable(SPARE_BYTES) {
+        if !heap::has_spare() {
             return Answer::Refused(format!("volume '{target}': {OUT_OF_MEMORY}"));
         }
         match volumes.open(device, target, mode, platform.parts().memory) {
@@ -134,25 +130,5 @@ impl Vbds {
             unreachable!("a vbd without rings is closed, and once: {device:?}");
         };
         volumes.close(device, volume, platform.parts().memory);
-    }
-}
-
-/// Whether the heap has so many bytes.
-fn is_allocatable(bytes: usize) -> bool {
-    let mut memory = Vec::<u8>::new();
-    let reserved = memory.try_reserve_exact(bytes).is_ok();
-    // Memory that nobody uses is not allocated at all by an optimizing compiler.
-    core::hint::black_box(&memory);
-    reserved
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_heap_does_not_have_is_seen() {
-        assert!(is_allocatable(SPARE_BYTES));
-        assert!(!is_allocatable(isize::MAX.unsigned_abs()));
     }
 }
