@@ -1,5 +1,9 @@
 //! driverdom in the nested system: its xl config, and its start.
 
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+
 use crate::dom0::Dom0;
 use crate::guest::console_log;
 
@@ -47,6 +51,32 @@ impl Config {
     }
 }
 
+/// What a node of `data/driverdom` says, in words `key=value`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counters(BTreeMap<String, u64>);
+
+impl Counters {
+    /// Reads the words; those that are no numbers are passed over.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let pairs = text.split_whitespace().filter_map(|word| word.split_once('='));
+        Self(pairs.filter_map(|(key, value)| Some((key.to_owned(), value.parse().ok()?))).collect())
+    }
+
+    /// A counter.
+    ///
+    /// # Errors
+    /// When driverdom does not count that.
+    pub fn get(&self, key: &str) -> anyhow::Result<u64> {
+        self.0.get(key).copied().with_context(|| format!("driverdom's counters have no {key}: {:?}", self.0))
+    }
+
+    /// All of them by name.
+    pub fn into_pairs(self) -> impl Iterator<Item = (String, u64)> {
+        self.0.into_iter()
+    }
+}
+
 /// A driverdom that said it is ready.
 #[derive(Debug)]
 pub struct Driverdom<'a> {
@@ -90,6 +120,15 @@ impl<'a> Driverdom<'a> {
         self.dom0.check(&format!("cat {}", console_log(NAME)), 30)
     }
 
+    /// What the node `node` of `data/driverdom` says when all that happened so far is in it: it is three seconds old at most.
+    ///
+    /// # Errors
+    /// When dom0 does not answer.
+    pub fn counters(&self, node: &str) -> anyhow::Result<Counters> {
+        let read = format!("sleep 3; xenstore-read /local/domain/{}/data/driverdom/{node}", self.domid);
+        Ok(Counters::parse(&self.dom0.check(&read, 60)?))
+    }
+
     /// Shuts it down in order, and waits until the domain is gone.
     ///
     /// # Errors
@@ -104,6 +143,14 @@ impl<'a> Driverdom<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_are_words_with_numbers() {
+        let counters = Counters::parse("vbds=2 heap_bytes=1234 name=x nonsense\n");
+        assert_eq!((counters.get("vbds").unwrap(), counters.get("heap_bytes").unwrap()), (2, 1234));
+        assert!(counters.get("name").is_err() && counters.get("rings").is_err());
+        assert_eq!(counters.into_pairs().count(), 2);
+    }
 
     #[test]
     fn the_default_config_is_the_demos() {

@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 
 use crate::dom0::Dom0;
-use crate::driverdom::Driverdom;
+use crate::driverdom::{Counters, Driverdom};
 
 /// How long what is given back later than its device may take.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -31,8 +31,7 @@ fn counters(dom0: &Dom0, driverdom: &Driverdom) -> anyhow::Result<String> {
 }
 
 fn heap_bytes(counters: &str) -> anyhow::Result<u64> {
-    let heap = counters.split_whitespace().find_map(|pair| pair.strip_prefix("heap_bytes="));
-    Ok(heap.context("driverdom counts its heap")?.parse()?)
+    Counters::parse(counters).get("heap_bytes")
 }
 
 impl Footprint {

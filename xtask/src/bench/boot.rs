@@ -1,22 +1,21 @@
 //! `bench boot`: how soon driverdom is ready, and what it costs while it does nothing, beside a Linux driver domain.
 
 use anyhow::Context;
-use nested_tests::artifacts::{Artifacts, RunDir};
+use nested_tests::artifacts::Artifacts;
 use nested_tests::driverdom::Config;
 use nested_tests::guest::{LinuxConfig, driverdom_disk};
 use nested_tests::infrastructure::Infrastructure;
 use nested_tests::peer::Kind;
 use nested_tests::peer::linux_domu::{self, LinuxDomU};
 use nested_tests::progress::Progress;
-use nested_tests::qemu::{Accel, Console, Lifetime};
-use nested_tests::world::{Boot, DISK, World, machine};
+use nested_tests::qemu::Accel;
+use nested_tests::world::{DISK, World};
 use serde_json::{Value, json};
 
-use super::Promise;
-use super::attach::Options;
+use super::options::Options;
 use super::peer::Peer;
+use super::{Promise, numbers, stage};
 use crate::project::Project;
-use crate::{build, image, setup};
 
 /// How long a backend is watched while a guest's connected disks rest.
 const IDLE_SECONDS: u32 = 300;
@@ -45,15 +44,10 @@ pub(super) fn run(
     accel: Accel,
     progress: Progress,
 ) -> anyhow::Result<(Value, Vec<Promise>)> {
-    setup::ensure_installed()?;
-    let mut artifacts = image::ensure_made(project)?;
-    let guests = build::build_all(project)?;
-    let elf = guests.iter().find(|guest| guest.name == "driverdom").context("driverdom is built")?;
-    let image_bytes = std::fs::metadata(&elf.stripped)?.len();
-    artifacts.guests.extend(guests.into_iter().map(|guest| guest.stripped));
-    let run = RunDir::create(&project.target.join("nested/bench"))?;
-    let machine = machine(Boot::Default, accel, Console::Log, &run);
-    let world = World::start(&machine, &artifacts, run, Lifetime::Owned, progress)?;
+    let artifacts = stage::artifacts(project)?;
+    let elf = artifacts.guests.iter().find(|guest| guest.ends_with("driverdom")).context("driverdom is built")?;
+    let image_bytes = std::fs::metadata(elf)?.len();
+    let world = stage::start(project, &artifacts, accel, progress)?;
 
     let driverdom = driverdom(&world, image_bytes, progress)?;
     driverdom.print();
@@ -123,7 +117,7 @@ fn driverdom(world: &World, image_bytes: u64, progress: Progress) -> anyhow::Res
         idle(world, driverdom.domid, disks)
     })?;
     world.clean_up()?;
-    Ok(row("driverdom", config.memory_mib, image_bytes, &starts, idle))
+    row("driverdom", config.memory_mib, image_bytes, &starts, idle)
 }
 
 fn linux_domu(world: &World, artifacts: &Artifacts, progress: Progress) -> anyhow::Result<Row> {
@@ -142,13 +136,13 @@ fn linux_domu(world: &World, artifacts: &Artifacts, progress: Progress) -> anyho
         idle(world, domain.domid, [serving.disk(0, "xvda", "rw"), serving.disk(1, "xvdb", "r")])
     })?;
     world.clean_up()?;
-    Ok(row(linux_domu::NAME, linux_domu::MEMORY_MIB, linux_domu::image_bytes(artifacts)?, &starts, idle))
+    row(linux_domu::NAME, linux_domu::MEMORY_MIB, linux_domu::image_bytes(artifacts)?, &starts, idle)
 }
 
-fn row(backend: &'static str, memory_mib: u32, image_bytes: u64, starts: &[Start], idle: f64) -> Row {
-    let ready = median(starts.iter().map(|start| start.ready).collect());
-    let destroy = median(starts.iter().map(|start| start.destroy).collect());
-    Row { backend, ready, memory_mib, image_bytes, idle, destroy }
+fn row(backend: &'static str, memory_mib: u32, image_bytes: u64, starts: &[Start], idle: f64) -> anyhow::Result<Row> {
+    let median = |time: fn(&Start) -> f64| numbers::median(starts.iter().map(time).collect()).context("no start");
+    let (ready, destroy) = (median(|start| start.ready)?, median(|start| start.destroy)?);
+    Ok(Row { backend, ready, memory_mib, image_bytes, idle, destroy })
 }
 
 /// Seconds of CPU that the backend `domid` used while a guest's two disks rested.
@@ -163,9 +157,4 @@ fn idle(world: &World, domid: u32, disks: [String; 2]) -> anyhow::Result<f64> {
     let before = world.dom0.cpu_seconds(domid)?;
     world.dom0.check(&format!("sleep {IDLE_SECONDS}"), u64::from(IDLE_SECONDS) + 60)?;
     Ok(world.dom0.cpu_seconds(domid)? - before)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

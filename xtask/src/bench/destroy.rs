@@ -13,8 +13,8 @@ use nested_tests::testfront::{TestFront, TestFrontConfig};
 use nested_tests::world::{DISK, World};
 use serde_json::{Value, json};
 
-use super::attach::Options;
 use super::numbers::median;
+use super::options::Options;
 use super::{Promise, stage};
 use crate::project::Project;
 
@@ -94,7 +94,7 @@ fn guests(world: &mut World, disks: &[usize], progress: Progress) -> anyhow::Res
     };
     measure(NAME, Work::Idle, &ours)?;
     measure(NAME, Work::Io, &ours)?;
-    let batch = longest_batch(dom0, &driverdom)?;
+    let batch = driverdom.counters("io")?.get("longest_batch")?;
     driverdom.shut_down()?;
     let floor = Floor::start(dom0)?;
     measure(floor.name(), Work::Idle, &|number| floor.disk(number, Volume::None))?;
@@ -128,14 +128,6 @@ fn destroy(dom0: &Dom0, qmp: &mut Qmp, victim: &TestFrontConfig, work: Work) -> 
     let writes = qmp.disk_counts(DISK)?.writes - before;
     ensure!((work == Work::Io) == (writes > 0), "{writes} writes in a second, and the guest was to be {work:?}");
     end(dom0, VICTIM, End::Destroy)
-}
-
-fn longest_batch(dom0: &Dom0, driverdom: &Driverdom) -> anyhow::Result<u64> {
-    // The counters are written at most once a second.
-    let node = format!("/local/domain/{}/data/driverdom/io", driverdom.domid);
-    let text = dom0.check(&format!("sleep 2; xenstore-read {node}"), 30)?;
-    let value = text.split_whitespace().find_map(|pair| pair.strip_prefix("longest_batch="));
-    Ok(value.with_context(|| format!("driverdom's counters have no longest_batch: {text}"))?.parse()?)
 }
 
 /// Ends of driverdom itself, alive and with a passed-through disk, in seconds.

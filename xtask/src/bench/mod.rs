@@ -6,6 +6,7 @@ mod destroy;
 mod lanes;
 mod latency;
 mod numbers;
+mod options;
 mod peer;
 mod soak;
 mod stage;
@@ -34,7 +35,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NUMBER")]
     rounds: Option<usize>,
     #[command(flatten)]
-    attach: attach::Options,
+    attach: options::Options,
     /// Write the rows to this file too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,

@@ -1,6 +1,6 @@
 //! The nested system as a bench finds it: booted, with the guests' files and the program for dom0.
 
-use nested_tests::artifacts::RunDir;
+use nested_tests::artifacts::{Artifacts, RunDir};
 use nested_tests::peer::Floor;
 use nested_tests::progress::Progress;
 use nested_tests::qemu::{Accel, Console, Lifetime};
@@ -9,15 +9,31 @@ use nested_tests::world::{Boot, World, machine};
 use crate::project::Project;
 use crate::{build, image, setup};
 
-/// Builds what is needed and boots.
+/// Builds what is needed and boots; the program for dom0 is there.
 pub(super) fn boot(project: &Project, accel: Accel, progress: Progress) -> anyhow::Result<World> {
+    let artifacts = artifacts(project)?;
+    let tools = build::dom0_tools(project)?;
+    let world = start(project, &artifacts, accel, progress)?;
+    Floor::put_tools(&world.dom0, &tools)?;
+    Ok(world)
+}
+
+/// Builds what every bench needs.
+pub(super) fn artifacts(project: &Project) -> anyhow::Result<Artifacts> {
     setup::ensure_installed()?;
     let mut artifacts = image::ensure_made(project)?;
     artifacts.guests.extend(build::build_all(project)?.into_iter().map(|guest| guest.stripped));
-    let tools = build::dom0_tools(project)?;
+    Ok(artifacts)
+}
+
+/// Boots.
+pub(super) fn start(
+    project: &Project,
+    artifacts: &Artifacts,
+    accel: Accel,
+    progress: Progress,
+) -> anyhow::Result<World> {
     let run = RunDir::create(&project.target.join("nested/bench"))?;
     let machine = machine(Boot::Default, accel, Console::Log, &run);
-    let world = World::start(&machine, &artifacts, run, Lifetime::Owned, progress)?;
-    Floor::put_tools(&world.dom0, &tools)?;
-    Ok(world)
+    World::start(&machine, artifacts, run, Lifetime::Owned, progress)
 }

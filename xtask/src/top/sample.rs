@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
+use nested_tests::driverdom::Counters;
 
 /// One look.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -38,8 +39,7 @@ impl Sample {
         let domid = line("domain number")?.trim().parse().context("the domain number")?;
         let mut sample = Self { seconds, domid, ..Self::default() };
         for node in ["counters", "attaches", "io"] {
-            let pairs = line(node)?.split_whitespace().filter_map(|word| word.split_once('='));
-            sample.counters.extend(pairs.filter_map(|(key, value)| Some((key.to_owned(), value.parse().ok()?))));
+            sample.counters.extend(Counters::parse(line(node)?).into_pairs());
         }
         lines.for_each(|line| sample.add_node(line));
         Ok(sample)

@@ -3,42 +3,17 @@
 mod judge;
 mod rows;
 
-use nested_tests::driverdom::{Config, Driverdom};
+use nested_tests::driverdom::Config;
 use nested_tests::peer::{Backend, HotAttach, Volume, hot_attach, live};
 use nested_tests::progress::Progress;
 use nested_tests::qemu::Accel;
 use nested_tests::world::World;
 use serde_json::{Value, json};
 
-use super::peer::Peer;
+use super::options::Options;
 use super::{Promise, numbers, stage};
 use crate::project::Project;
 use rows::{Own, Row};
-
-/// What to measure.
-#[derive(Debug, clap::Args)]
-pub(super) struct Options {
-    /// What driverdom is compared with
-    ///
-    /// Without this, attach takes the floor; boot a Linux driver domain, if it can be measured.
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub(super) vs: Vec<Peer>,
-    /// Numbers of disks, with commas between
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=600))]
-    disks: Option<Vec<u16>>,
-}
-
-impl Options {
-    /// The peers that were asked for, or the floor.
-    fn peers(&self) -> &[Peer] {
-        if self.vs.is_empty() { &[Peer::Floor] } else { &self.vs }
-    }
-
-    /// The numbers of disks that were asked for, or these.
-    pub(super) fn disks_or(&self, default: &[usize]) -> Vec<usize> {
-        self.disks.as_ref().map_or_else(|| default.to_vec(), |disks| disks.iter().copied().map(usize::from).collect())
-    }
-}
 
 /// Memory of driverdom: 200 volumes of 64 KiB are among it.
 const MEMORY_MIB: u32 = 64;
@@ -86,7 +61,7 @@ fn measure_all(world: &World, options: &Options, progress: Progress) -> anyhow::
         std::iter::once(&driverdom as &dyn Backend).chain(peers.iter().map(|peer| &**peer)).collect();
     let disks = options.disks_or(&DISKS);
     let rows = measure(world, &backends, &disks, progress)?;
-    let own = own(world, &driverdom)?;
+    let own = Own::read(&driverdom.counters("attaches")?)?;
     let hot = hot_rows(world, &backends, &disks, progress)?;
     Ok(Measured { rows, own, hot })
 }
@@ -126,13 +101,6 @@ fn row(world: &World, backend: &dyn Backend, volume: Volume, disks: usize) -> Ro
         }
     }
     row
-}
-
-/// driverdom's own share of all attaches so far.
-fn own(world: &World, driverdom: &Driverdom) -> anyhow::Result<Own> {
-    // The counters are written at most once a second.
-    let node = format!("/local/domain/{}/data/driverdom/attaches", driverdom.domid);
-    Own::parse(&world.dom0.check(&format!("sleep 2; xenstore-read {node}"), 30)?)
 }
 
 /// Disks attached one by one to a guest of each backend.

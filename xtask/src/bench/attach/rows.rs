@@ -1,6 +1,6 @@
 //! What was measured, for people and for programs.
 
-use anyhow::Context;
+use nested_tests::driverdom::Counters;
 use nested_tests::peer::{Life, Volume};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -56,13 +56,9 @@ pub(super) struct Percentiles {
 
 impl Own {
     /// Reads `data/driverdom/attaches`.
-    pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
-        let number = |key: String| -> anyhow::Result<u64> {
-            let value = text.split_whitespace().find_map(|pair| pair.strip_prefix(&key)?.strip_prefix('='));
-            Ok(value.with_context(|| format!("driverdom's counters have no {key}: {text}"))?.parse()?)
-        };
+    pub(super) fn read(counters: &Counters) -> anyhow::Result<Self> {
         let percentiles = |what: &str| -> anyhow::Result<Percentiles> {
-            let part = |name: &str| number(format!("{what}_{name}_us")).map(|micros| micros.div_ceil(1000));
+            let part = |name: &str| counters.get(&format!("{what}_{name}_us")).map(|micros| micros.div_ceil(1000));
             Ok(Percentiles { p50: part("p50")?, p99: part("p99")?, max: part("max")? })
         };
         Ok(Self { attach: percentiles("attach")?, connect: percentiles("connect")? })
@@ -110,9 +106,9 @@ mod tests {
     #[test]
     fn driverdoms_counters_are_read() {
         let text = "attach_count=3 attach_p50_us=4100 attach_p99_us=20000 attach_max_us=16001 connect_count=3 connect_p50_us=1 connect_p99_us=2000 connect_max_us=2000 refused=0 failed=0";
-        let own = Own::parse(text).expect("counters");
+        let own = Own::read(&Counters::parse(text)).expect("counters");
         assert_eq!((own.attach.p50, own.attach.p99, own.attach.max, own.connect.max), (5, 20, 17, 2));
-        assert!(Own::parse("attach_p50_us=5").is_err());
+        assert!(Own::read(&Counters::parse("attach_p50_us=5")).is_err());
     }
 
     #[test]

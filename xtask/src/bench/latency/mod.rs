@@ -10,7 +10,7 @@ mod row;
 
 use anyhow::Context;
 use nested_tests::dom0::Dom0;
-use nested_tests::driverdom::{Config, NAME};
+use nested_tests::driverdom::Config;
 use nested_tests::peer::{Backend, TOOLS, device_name, device_number};
 use nested_tests::progress::Progress;
 use nested_tests::qemu::Accel;
@@ -64,9 +64,8 @@ fn driverdom(world: &mut World, disk: Disk, attaches: usize, progress: Progress)
     disk.limit(&mut world.qmp)?;
     let driverdom = world.driverdom(&Config { memory_mib: MEMORY_MIB, ..Config::default() })?;
     let measured = measure(&world.dom0, &driverdom, disk, attaches, progress)?;
-    // The last change is published a second later at most.
-    let own = format!("sleep 2; xenstore-read /local/domain/{}/data/{NAME}/attaches", driverdom.domid);
-    let row = Row::new("driverdom", disk, &measured, Some(Own::parse(&world.dom0.check(&own, 60)?)?));
+    let own = Own::read(&driverdom.counters("attaches")?)?;
+    let row = Row::new("driverdom", disk, &measured, Some(own));
     println!("{}", row.text());
     Ok(row)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context;
+use nested_tests::driverdom::Counters;
 use serde_json::{Value, json};
 
 use super::load::{Disk, Pressure};
@@ -22,14 +22,10 @@ pub(super) struct Own {
 
 impl Own {
     /// Of the node `data/driverdom/attaches`.
-    pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
-        let pairs: BTreeMap<&str, &str> = text.split_whitespace().filter_map(|pair| pair.split_once('=')).collect();
-        let number = |key: &str| -> anyhow::Result<u64> {
-            Ok(pairs.get(key).with_context(|| format!("driverdom says no {key}: {text}"))?.parse()?)
-        };
-        let seconds = |key: &str| number(key).map(|micros| micros as f64 / 1e6);
+    pub(super) fn read(counters: &Counters) -> anyhow::Result<Self> {
+        let seconds = |key: &str| counters.get(key).map(|micros| micros as f64 / 1e6);
         Ok(Self {
-            count: number("attach_count")?,
+            count: counters.get("attach_count")?,
             p50: seconds("attach_p50_us")?,
             p999: seconds("attach_p999_us")?,
             max: seconds("attach_max_us")?,
@@ -240,7 +236,8 @@ mod tests {
             pressure,
         };
         let own =
-            Own::parse("attach_count=3 attach_p50_us=250000 attach_p999_us=1 attach_max_us=2000001").expect("all keys");
+            Own::read(&Counters::parse("attach_count=3 attach_p50_us=250000 attach_p999_us=1 attach_max_us=2000001"))
+                .expect("all keys");
         let row = Row::new("driverdom", Disk::Busy, &measured, Some(own));
         assert_eq!((row.failed, row.offer.count(), row.offer.over(2.0), row.quick_frontends), (0, 3, 1, 1));
         assert_eq!((row.look.max(), row.look_at_most.max(), row.connect.max()), (Some(0.5), Some(0.75), Some(2.5)));
@@ -248,6 +245,6 @@ mod tests {
         let kept: Vec<bool> = row.promises().iter().map(|promise| promise.kept).collect();
         assert_eq!(kept, [true, false, false]);
         assert_eq!(row.json()["own_max_s"], 2.000_001);
-        assert!(Own::parse("attach_count=3").is_err());
+        assert!(Own::read(&Counters::parse("attach_count=3")).is_err());
     }
 }
