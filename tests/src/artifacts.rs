@@ -13,6 +13,8 @@ pub struct Artifacts {
     pub dom0_initrd: PathBuf,
     /// dom0's root file system; never written to. Holds the guests' kernel as `/guests/vmlinux`.
     pub dom0_image: PathBuf,
+    /// The program for dom0 (`tests/dom0`): its agent, and what benches run there.
+    pub dom0_tools: PathBuf,
     /// Files put into dom0's `/guests` at each boot, by their own names: they change more often than the images.
     pub guests: Vec<PathBuf>,
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
+
 use crate::artifacts::{Artifacts, RunDir};
 use crate::dom0::Dom0;
 use crate::progress::Progress;
@@ -16,11 +18,14 @@ struct Stage {
     limit: Duration,
 }
 
+/// The line by which dom0's agent says that it serves.
+const AGENT: &str = "@stage agent";
+
 const STAGES: [Stage; 4] = [
     Stage { name: "boot: Xen", marker: "(XEN) Xen version", limit: Duration::from_secs(60) },
     Stage { name: "boot: dom0 kernel", marker: "@stage kernel", limit: Duration::from_secs(300) },
     Stage { name: "boot: toolstack", marker: "@stage toolstack", limit: Duration::from_secs(300) },
-    Stage { name: "boot: agent", marker: "@stage agent", limit: Duration::from_secs(120) },
+    Stage { name: "boot: agent", marker: AGENT, limit: Duration::from_secs(120) },
 ];
 
 /// The line by which dom0 says that it goes down because it was told to.
@@ -54,9 +59,15 @@ pub fn boot(
 ) -> anyhow::Result<Booted> {
     let mut qemu = machine.start(artifacts, run, lifetime)?;
     let serial = Serial(run.serial_log());
+    let program = std::fs::read(&artifacts.dom0_tools).context("dom0's agent")?;
     let mut stages = vec![];
     for Stage { name, marker, limit } in &STAGES {
-        let wait = || serial.wait_for(marker, *limit, &mut qemu);
+        let wait = || {
+            let sending = if *marker == AGENT { Some(Dom0::send_agent(run, &program)?) } else { None };
+            serial.wait_for(marker, *limit, &mut qemu)?;
+            drop(sending);
+            Ok(())
+        };
         // On a terminal, dom0's own lines are the progress.
         let seconds = match machine.console {
             Console::Log => progress.stage(name, wait)?.1,

@@ -29,15 +29,40 @@ pub struct Dom0 {
     bulk_turn: Mutex<()>,
 }
 
-/// A command that runs in dom0.
+/// A request that dom0 is at.
 #[derive(Debug)]
 pub struct Running {
     answer: Receiver<Output>,
-    command: String,
+    asked: String,
     limit: u64,
 }
 
+/// What a node in xenstore is waited to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    /// The node at this path has this value.
+    Is(String, String),
+    /// Its value has this word, between white space.
+    Has(String, String),
+    /// It is there.
+    There(String),
+    /// It is not there.
+    Gone(String),
+}
+
 impl Dom0 {
+    /// Sends the program that serves as dom0's agent, for which `tests/images/dom0/agent` waits. The connection is to be held until
+    /// it says that it is there.
+    ///
+    /// # Errors
+    /// When QEMU is gone, or dom0 does not take it.
+    pub fn send_agent(run: &RunDir, program: &[u8]) -> anyhow::Result<UnixStream> {
+        let mut stream = UnixStream::connect(run.bulk_socket()).context("the bulk socket")?;
+        stream.set_write_timeout(Some(Duration::from_secs(COPY_LIMIT)))?;
+        writeln!(stream, "{}", program.len()).and_then(|()| stream.write_all(program)).context("the bulk socket")?;
+        Ok(stream)
+    }
+
     /// Connects to the agent of the system in `run`.
     ///
     /// # Errors
@@ -51,7 +76,22 @@ impl Dom0 {
     /// # Errors
     /// When QEMU is gone.
     pub fn spawn(&self, command: &str, limit: u64) -> anyhow::Result<Running> {
-        Ok(Running { answer: self.link.send(command, limit)?, command: command.to_owned(), limit })
+        self.ask("bash", command, limit)
+    }
+
+    /// Starts one of the agent's other verbs (`tests/dom0/src/agent.rs`): none of them costs a process.
+    ///
+    /// # Errors
+    /// When QEMU is gone.
+    pub(crate) fn ask(&self, verb: &str, text: &str, limit: u64) -> anyhow::Result<Running> {
+        Ok(Running { answer: self.link.send(verb, text, limit)?, asked: format!("{verb} {text}"), limit })
+    }
+
+    /// Runs a verb that must succeed, and returns what it printed.
+    fn get_said(&self, verb: &str, text: &str, limit: u64) -> anyhow::Result<String> {
+        let output = self.ask(verb, text, limit)?.wait()?;
+        ensure!(output.rc == 0, "'{verb} {text}': {}{}", output.out, output.err);
+        Ok(output.out)
     }
 
     /// Runs a bash command to its end, whatever its exit code.
@@ -72,12 +112,13 @@ impl Dom0 {
         Ok(output.out.trim().to_owned())
     }
 
-    /// Waits until a bash condition holds, tried every 50 ms, and returns what it then printed.
+    /// Waits until a bash condition holds, tried every 50 ms, and returns what it then printed. What xenstore shows is waited for
+    /// with [`Self::wait_nodes`], which costs dom0 nothing.
     ///
     /// # Errors
     /// When it does not within `limit` seconds, with what it last printed.
     pub fn wait_until(&self, condition: &str, limit: u64) -> anyhow::Result<String> {
-        let output = self.run(&format!("await {limit} {}", shell_quoted(condition)), limit + 10)?;
+        let output = self.ask("until", condition, limit)?.wait()?;
         ensure!(output.rc == 0, "'{condition}' did not hold within {limit} s: {}{}", output.out, output.err);
         Ok(output.out.trim().to_owned())
     }
@@ -87,8 +128,27 @@ impl Dom0 {
     /// # Errors
     /// When dom0 does not answer.
     pub fn xenstore(&self, path: &str) -> anyhow::Result<Option<String>> {
-        let output = self.run(&format!("xenstore-read {}", shell_quoted(path)), 20)?;
+        let output = self.ask("read", path, 20)?.wait()?;
         Ok((output.rc == 0).then(|| output.out.trim_end_matches('\n').to_owned()))
+    }
+
+    /// All paths below `path` in xenstore.
+    ///
+    /// # Errors
+    /// When dom0 does not answer.
+    pub fn xenstore_tree(&self, path: &str) -> anyhow::Result<Vec<String>> {
+        Ok(self.get_said("tree", path, 60)?.lines().map(str::to_owned).collect())
+    }
+
+    /// Waits until xenstore's nodes are all as said. The output has their values, a line each, and when that was.
+    ///
+    /// # Errors
+    /// When they are not within `limit` seconds: which one is not.
+    pub fn wait_nodes(&self, nodes: &[Node], limit: u64) -> anyhow::Result<Output> {
+        let text: Vec<_> = nodes.iter().map(Node::line).collect();
+        let output = self.ask("nodes", &text.join("\n"), limit)?.wait()?;
+        ensure!(output.rc == 0, "xenstore is not as awaited within {limit} s: {}", output.err);
+        Ok(output)
     }
 
     /// Waits until a xenstore node has `value`.
@@ -96,7 +156,33 @@ impl Dom0 {
     /// # Errors
     /// When it has not within `limit` seconds.
     pub fn wait_xenstore(&self, path: &str, value: &str, limit: u64) -> anyhow::Result<()> {
-        self.wait_until(&format!("v=$(xenstore-read '{path}') && echo \"$v\" && [ \"$v\" = '{value}' ]"), limit)?;
+        self.wait_nodes(&[Node::Is(path.to_owned(), value.to_owned())], limit)?;
+        Ok(())
+    }
+
+    /// Waits until a xenstore node has kept its value for `seconds`, and returns it.
+    ///
+    /// # Errors
+    /// When it does not come to rest within a minute.
+    pub fn wait_rest(&self, path: &str, seconds: u64) -> anyhow::Result<String> {
+        self.get_said("rest", &format!("{seconds} {path}"), 60)
+    }
+
+    /// The number of the domain which is called `name`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn domid(&self, name: &str) -> anyhow::Result<u32> {
+        let text = self.get_said("domid", name, 20)?;
+        text.parse().with_context(|| format!("the number of {name}: {text}"))
+    }
+
+    /// Waits until xenstore knows the domain no more: `xl` then calls it gone.
+    ///
+    /// # Errors
+    /// When it is not gone within `limit` seconds.
+    pub fn wait_gone(&self, domid: u32, limit: u64) -> anyhow::Result<()> {
+        self.wait_nodes(&[Node::Gone(format!("/local/domain/{domid}/name"))], limit)?;
         Ok(())
     }
 
@@ -118,13 +204,8 @@ impl Dom0 {
     /// When dom0 does not take it.
     pub fn put(&self, path: &str, bytes: &[u8]) -> anyhow::Result<()> {
         let _turn = self.bulk_turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let to = shell_quoted(path);
-        let length = bytes.len();
-        let command = format!(
-            "head -c {length} < /dev/virtio-ports/org.driverdom.bulk > {to}.new && [ $(stat -c %s {to}.new) = {length} ] && mv {to}.new {to}"
-        );
         let mut stream = UnixStream::connect(&self.bulk).context("the bulk socket")?;
-        let running = self.spawn(&command, COPY_LIMIT)?;
+        let running = self.ask("put", &format!("{} {path}", bytes.len()), COPY_LIMIT)?;
         stream.set_write_timeout(Some(Duration::from_secs(COPY_LIMIT)))?;
         stream.write_all(bytes).context("the bulk socket")?;
         let output = running.wait()?;
@@ -138,17 +219,28 @@ impl Dom0 {
     /// When there is no such file.
     pub fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
         let _turn = self.bulk_turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let from = shell_quoted(path);
-        // A copy with a settled length: a log may grow while it is sent.
-        let length: usize =
-            self.check(&format!("cp {from} /run/agent/get && stat -c %s /run/agent/get"), COPY_LIMIT)?.parse()?;
         let mut stream = UnixStream::connect(&self.bulk).context("the bulk socket")?;
         stream.set_read_timeout(Some(Duration::from_secs(COPY_LIMIT)))?;
-        let running = self.spawn("cat /run/agent/get > /dev/virtio-ports/org.driverdom.bulk", COPY_LIMIT)?;
-        let mut bytes = vec![0; length];
+        let running = self.ask("get", path, COPY_LIMIT)?;
+        let mut length = [0; 8];
+        stream.read_exact(&mut length).context("the bulk socket")?;
+        let mut bytes = vec![0; usize::try_from(u64::from_le_bytes(length))?];
         stream.read_exact(&mut bytes).context("the bulk socket")?;
-        running.wait()?;
+        let output = running.wait()?;
+        ensure!(output.rc == 0, "{path} could not be got from dom0: {}", output.err);
         Ok(bytes)
+    }
+}
+
+impl Node {
+    /// As the agent reads it.
+    fn line(&self) -> String {
+        match self {
+            Self::Is(path, value) => format!("is {path} {value}"),
+            Self::Has(path, word) => format!("has {path} {word}"),
+            Self::There(path) => format!("there {path}"),
+            Self::Gone(path) => format!("gone {path}"),
+        }
     }
 }
 
@@ -161,9 +253,9 @@ impl Running {
         match self.answer.recv_timeout(Duration::from_secs(self.limit) + GRACE) {
             Ok(output) => Ok(output),
             Err(RecvTimeoutError::Timeout) => {
-                Err(infrastructure(format!("dom0 does not answer to '{}'", self.command)))
+                Err(infrastructure(format!("dom0 does not answer to '{}'", self.asked)))
             }
-            Err(RecvTimeoutError::Disconnected) => Err(infrastructure(format!("QEMU ended during '{}'", self.command))),
+            Err(RecvTimeoutError::Disconnected) => Err(infrastructure(format!("QEMU ended during '{}'", self.asked))),
         }
     }
 
@@ -176,7 +268,7 @@ impl Running {
             Ok(output) => Ok(Some(output)),
             Err(std::sync::mpsc::TryRecvError::Empty) => Ok(None),
             Err(std::sync::mpsc::TryRecvError::Disconnected) => {
-                bail!(infrastructure(format!("QEMU ended during '{}'", self.command)))
+                bail!(infrastructure(format!("QEMU ended during '{}'", self.asked)))
             }
         }
     }

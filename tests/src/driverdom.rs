@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 
-use crate::dom0::Dom0;
+use crate::dom0::{Dom0, Node};
 use crate::guest::console_log;
 
 /// The domain's name, which guests' disk lines use.
@@ -94,14 +94,17 @@ impl<'a> Driverdom<'a> {
     /// What xl said, or the end of driverdom's console when it does not become ready.
     pub fn start(dom0: &'a Dom0, config: &Config) -> anyhow::Result<Self> {
         dom0.put(CONFIG, config.text().as_bytes())?;
-        let log = console_log(NAME);
-        let ready = format!(
-            "xenstore-read /local/domain/$(xl domid {NAME})/data/driverdom/ready || {{ tail -n 20 {log}; false; }}"
-        );
-        let command = format!("xl create {CONFIG} >&2 && await 30 '{ready}' >&2 && xl domid {NAME}");
-        let output = dom0.run(&command, 90)?;
-        anyhow::ensure!(output.rc == 0, "driverdom did not become ready: {}", output.err.trim());
-        Ok(Self { dom0, domid: output.out.trim().parse()?, seconds: output.seconds })
+        let created = dom0.run(&format!("xl create {CONFIG}"), 90)?;
+        anyhow::ensure!(created.rc == 0, "driverdom could not be created: {}", created.err.trim());
+        let domid = dom0.domid(NAME)?;
+        let ready = Node::There(format!("/local/domain/{domid}/data/driverdom/ready"));
+        match dom0.wait_nodes(&[ready], 30) {
+            Ok(ready) => Ok(Self { dom0, domid, seconds: ready.end - created.start }),
+            Err(error) => {
+                let said = dom0.run(&format!("tail -n 20 {}", console_log(NAME)), 30)?.out;
+                anyhow::bail!("driverdom did not become ready: {error:#}; it said: {said}");
+            }
+        }
     }
 
     /// A driverdom that somebody else started.
@@ -109,7 +112,7 @@ impl<'a> Driverdom<'a> {
     /// # Errors
     /// When there is none.
     pub fn running(dom0: &'a Dom0) -> anyhow::Result<Self> {
-        Ok(Self { dom0, domid: dom0.check(&format!("xl domid {NAME}"), 30)?.parse()?, seconds: 0.0 })
+        Ok(Self { dom0, domid: dom0.domid(NAME)?, seconds: 0.0 })
     }
 
     /// What it printed so far.
@@ -125,8 +128,9 @@ impl<'a> Driverdom<'a> {
     /// # Errors
     /// When dom0 does not answer.
     pub fn counters(&self, node: &str) -> anyhow::Result<Counters> {
-        let read = format!("sleep 3; xenstore-read /local/domain/{}/data/driverdom/{node}", self.domid);
-        Ok(Counters::parse(&self.dom0.check(&read, 60)?))
+        let path = format!("/local/domain/{}/data/driverdom/{node}", self.domid);
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        Ok(Counters::parse(&self.dom0.xenstore(&path)?.unwrap_or_default()))
     }
 
     /// Shuts it down in order, and waits until the domain is gone.
@@ -135,8 +139,7 @@ impl<'a> Driverdom<'a> {
     /// When it does not go within a minute.
     pub fn shut_down(self) -> anyhow::Result<()> {
         self.dom0.check(&format!("xl shutdown {NAME}"), 30)?;
-        self.dom0.wait_until(&format!("! xl domid {NAME}"), 60)?;
-        Ok(())
+        self.dom0.wait_gone(self.domid, 60)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 
-use crate::dom0::{Dom0, Output, shell_quoted};
+use crate::dom0::{Dom0, Output, Running};
 
 /// Where a guest's console is logged in dom0.
 #[must_use]
@@ -109,9 +109,8 @@ impl<'a> LinuxGuest<'a> {
     /// # Errors
     /// When it has not within five minutes, with the end of its console.
     pub fn wait_up(&self, nth: u32) -> anyhow::Result<()> {
-        let log = console_log(&self.name);
-        self.dom0
-            .wait_until(&format!("[ $(grep -ac '^@@up' {log}) -ge {nth} ] || {{ tail -n 5 {log}; false; }}"), 300)?;
+        let output = self.dom0.ask("up", &format!("{nth} {}", self.name), 300)?.wait()?;
+        ensure!(output.rc == 0, "guest {} is not up in 300 s: {}", self.name, output.err);
         Ok(())
     }
 
@@ -120,7 +119,15 @@ impl<'a> LinuxGuest<'a> {
     /// # Errors
     /// When dom0 does not answer.
     pub fn run(&self, command: &str, limit: u64) -> anyhow::Result<Output> {
-        self.dom0.run(&self.command(command, limit), limit + 20)
+        self.begin(command, limit)?.wait()
+    }
+
+    /// Begins a command in the guest, and does not wait for its end.
+    ///
+    /// # Errors
+    /// When dom0 does not answer.
+    pub fn begin(&self, command: &str, limit: u64) -> anyhow::Result<Running> {
+        self.dom0.ask("guest", &format!("{} {command}", self.name), limit)
     }
 
     /// Runs a command that must succeed, and returns what it printed, without white space around it.
@@ -140,11 +147,6 @@ impl<'a> LinuxGuest<'a> {
         Ok(output.out.trim().to_owned())
     }
 
-    /// The dom0 command which runs `command` in the guest.
-    #[must_use]
-    pub fn command(&self, command: &str, limit: u64) -> String {
-        format!("guest {} {limit} {}", self.name, shell_quoted(command))
-    }
 }
 
 #[cfg(test)]

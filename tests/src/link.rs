@@ -1,4 +1,4 @@
-//! The wire to dom0's agent (`tests/images/dom0/agent`): commands and their answers as lines on one virtio-serial port.
+//! The wire to dom0's agent (`tests/dom0`): requests and their answers as lines on one virtio-serial port.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-/// What a command in dom0 came to.
+/// What a request to dom0 came to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
     /// Exit code; 124 when it ran over its limit.
@@ -21,11 +21,21 @@ pub struct Output {
     pub out: String,
     /// What it printed on its standard error.
     pub err: String,
-    /// How long it ran, by dom0's uptime.
-    pub seconds: f64,
+    /// dom0's uptime when it began and when it ended, in seconds.
+    pub start: f64,
+    /// The end.
+    pub end: f64,
 }
 
-/// Answers that are waited for, by command number.
+impl Output {
+    /// How long it took in dom0.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.end - self.start
+    }
+}
+
+/// Answers that are waited for, by request number.
 type Waiting = Arc<Mutex<HashMap<u64, Sender<Output>>>>;
 
 /// The sending end, and a thread that hands out the answers.
@@ -52,22 +62,22 @@ impl Link {
         let reader = BufReader::new(stream.try_clone()?);
         let handed = waiting.clone();
         std::thread::spawn(move || hand_out(reader, &handed));
-        // Numbers of an earlier connection's commands may still be answered: start elsewhere.
+        // Numbers of an earlier connection's requests may still be answered: start elsewhere.
         let next = u64::from(std::process::id()) << 32;
         Ok(Self { sender: Mutex::new(Sending { stream, next }), waiting })
     }
 
-    /// Sends a command that dom0 ends after `limit` seconds.
+    /// Sends a request, one of the agent's verbs and its text, which dom0 ends after `limit` seconds.
     ///
     /// # Errors
     /// When QEMU is gone.
-    pub fn send(&self, command: &str, limit: u64) -> anyhow::Result<Receiver<Output>> {
+    pub fn send(&self, verb: &str, text: &str, limit: u64) -> anyhow::Result<Receiver<Output>> {
         let (answer, answered) = channel();
         let mut sending = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         let id = sending.next;
         sending.next += 1;
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, answer);
-        writeln!(sending.stream, "{id} {limit} {}", BASE64.encode(command)).context("the agent's socket")?;
+        writeln!(sending.stream, "{id} {limit} {verb} {}", BASE64.encode(text)).context("the agent's socket")?;
         Ok(answered)
     }
 }
@@ -100,8 +110,8 @@ fn parse_answer(line: &str) -> anyhow::Result<(u64, Output)> {
         let coded = word.strip_prefix(tag).with_context(|| format!("no {tag} in {line:?}"))?;
         Ok(String::from_utf8_lossy(&BASE64.decode(coded)?).into_owned())
     };
-    let seconds = end.parse::<f64>()? - start.parse::<f64>()?;
-    Ok((id.parse()?, Output { rc: rc.parse()?, out: text(out, "o:")?, err: text(err, "e:")?, seconds }))
+    let (start, end) = (start.parse()?, end.parse()?);
+    Ok((id.parse()?, Output { rc: rc.parse()?, out: text(out, "o:")?, err: text(err, "e:")?, start, end }))
 }
 
 #[cfg(test)]
@@ -112,7 +122,7 @@ mod tests {
     fn answers_are_parsed() {
         let (id, output) = parse_answer("17 3 10.50 12.75 o:aGkK e:").expect("an answer");
         assert_eq!((id, output.rc, output.out.as_str(), output.err.as_str()), (17, 3, "hi\n", ""));
-        assert!((output.seconds - 2.25).abs() < 1e-9);
+        assert!((output.seconds() - 2.25).abs() < 1e-9);
     }
 
     #[test]

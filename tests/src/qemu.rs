@@ -311,6 +311,7 @@ mod tests {
             dom0_kernel: "K".into(),
             dom0_initrd: "I".into(),
             dom0_image: "R".into(),
+            dom0_tools: "T".into(),
             guests: vec![],
         };
         machine.arguments(&artifacts, &RunDir::of_running(Path::new("run")))

@@ -81,9 +81,9 @@ impl<'a> TestFront<'a> {
     pub fn create(dom0: &'a Dom0, config: &TestFrontConfig) -> anyhow::Result<Self> {
         let (name, path) = (&config.name, format!("/guests/{}.cfg", config.name));
         dom0.put(&path, config.text().as_bytes())?;
-        let output = dom0.run(&format!("xl create -q {path} && xl domid {name}"), 120)?;
+        let output = dom0.run(&format!("xl create -q {path}"), 120)?;
         ensure!(output.rc == 0 && output.err.is_empty(), "xl create of {name}: {output:?}");
-        Ok(Self { dom0, name: name.clone(), domid: output.out.trim().parse()?, number: Cell::new(0) })
+        Ok(Self { dom0, name: name.clone(), domid: dom0.domid(name)?, number: Cell::new(0) })
     }
 
     /// Runs a step, which must end well, and returns what it said.
@@ -108,11 +108,11 @@ impl<'a> TestFront<'a> {
     /// When dom0 does not answer.
     pub fn begin(&self, steps: &[impl AsRef<str>], limit: u64) -> anyhow::Result<Stepping<'_>> {
         let steps: Vec<String> = steps.iter().map(|step| step.as_ref().to_owned()).collect();
-        let mut script = format!("h=/local/domain/{}/data\n{ONE_STEP}", self.domid);
+        let mut text = self.domid.to_string();
         for step in &steps {
-            script += &format!("step {} {}\n", self.next_number(), shell_quoted(step));
+            text += &format!("\n{} {step}", self.next_number());
         }
-        Ok(Stepping { running: self.dom0.spawn(&script, limit)?, output: None, guest: &self.name, steps })
+        Ok(Stepping { running: self.dom0.ask("steps", &text, limit)?, output: None, guest: &self.name, steps })
     }
 
     /// Gives a step that the guest does not survive, and waits until the domain is gone.
@@ -123,8 +123,7 @@ impl<'a> TestFront<'a> {
         let (path, text) =
             (format!("/local/domain/{}/data/step", self.domid), format!("{} {step}", self.next_number()));
         self.dom0.check(&format!("xenstore-write {path} {}", shell_quoted(&text)), 30)?;
-        self.dom0.wait_until(&format!("! xl domname {}", self.domid), STEP_LIMIT)?;
-        Ok(())
+        self.dom0.wait_gone(self.domid, STEP_LIMIT)
     }
 
     fn next_number(&self) -> u64 {
@@ -132,15 +131,6 @@ impl<'a> TestFront<'a> {
         self.number.get()
     }
 }
-
-/// Bash: `step NUMBER STEP` runs a step in the guest with the directory `$h` and prints its answer.
-const ONE_STEP: &str = r#"step() {
-  xenstore-write $h/step "$1 $2"
-  until r=$(xenstore-read $h/result 2>/dev/null) && [ "${r%% *}" = "$1" ]; do sleep 0.05; done
-  echo "$r"
-  case "$r" in "$1 ok"*) ;; *) exit 1 ;; esac
-}
-"#;
 
 impl Stepping<'_> {
     /// Waits until the steps have ended, which they must well, and returns what each said.

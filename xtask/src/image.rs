@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::host_command::{run as run_command, search_path, sudo};
 use crate::options::Answer;
 use crate::project::Project;
-use crate::setup;
+use crate::{build, setup};
 
 /// Makes the images of the nested system, unless the cache has them
 #[derive(Debug, clap::Args)]
@@ -53,6 +53,7 @@ pub(crate) fn ensure_made(project: &Project) -> anyhow::Result<Artifacts> {
         dom0_kernel: debian.join("vmlinuz"),
         dom0_initrd: dom0.join("initrd.gz"),
         dom0_image: dom0.join("dom0.img"),
+        dom0_tools: build::dom0_tools(project)?,
         guests: vec![guest.join("initramfs.gz")],
     })
 }

@@ -97,7 +97,7 @@ fn execute(dom0: &Dom0, arguments: &Arguments) -> anyhow::Result<Answer> {
         let output = dom0.run(command, arguments.limit)?;
         print!("{}", output.out);
         eprint!("{}", output.err);
-        println!("# '{command}' ended with {} after {:.1} s", output.rc, output.seconds);
+        println!("# '{command}' ended with {} after {:.1} s", output.rc, output.seconds());
         if output.rc != 0 {
             answer = Answer::DidNotHold;
         }

@@ -6,10 +6,14 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
+use xen_proto::DomId;
 use xen_proto::xenstore::{Client, End, Event, Payload, QueueError, RequestId, StoreError, Transaction};
 
 /// Where xenstored listens.
 const SOCKETS: [&str; 2] = ["/run/xenstored/socket", "/var/run/xenstored/socket"];
+
+/// Directories that are asked for at once, of a whole tree.
+const TREE_AT_ONCE: usize = 64;
 
 /// What a request came to.
 pub(crate) type Reply = Result<Payload, StoreError>;
@@ -85,6 +89,48 @@ impl Store {
             Err(StoreError::NoEntry) => Ok(vec![]),
             other => bail!("list {path}: {other:?}"),
         }
+    }
+
+    /// All paths below `path`, each before those below it; the root is `/`.
+    pub(crate) fn tree(&mut self, path: &str) -> anyhow::Result<Vec<String>> {
+        let mut found = vec![];
+        let mut level = vec![path.to_owned()];
+        while !level.is_empty() {
+            let mut below = vec![];
+            // What is queued at once is bounded.
+            for paths in level.chunks(TREE_AT_ONCE) {
+                let replies =
+                    self.call(|client| paths.iter().map(|path| client.directory(None, path)).collect())?;
+                for (path, reply) in paths.iter().zip(replies) {
+                    match reply {
+                        Ok(Payload::Children(names)) => {
+                            below.extend(names.iter().map(|name| format!("{}/{name}", path.trim_end_matches('/'))));
+                        }
+                        // Gone since.
+                        Err(StoreError::NoEntry) => {}
+                        other => bail!("list {path}: {other:?}"),
+                    }
+                }
+            }
+            found.extend_from_slice(&below);
+            level = below;
+        }
+        Ok(found)
+    }
+
+    /// The domain that is called `name`.
+    pub(crate) fn domain(&mut self, name: &str) -> anyhow::Result<Option<DomId>> {
+        let numbers = self.list("/local/domain")?;
+        let paths: Vec<_> = numbers.iter().map(|number| format!("/local/domain/{number}/name")).collect();
+        let names = self.read(&paths)?;
+        let found = numbers.iter().zip(names).find(|(_, value)| value.as_deref() == Some(name.as_bytes()));
+        found.map(|(number, _)| Ok(DomId(number.parse()?))).transpose()
+    }
+
+    /// Sets a node.
+    pub(crate) fn write(&mut self, path: &str, value: &str) -> anyhow::Result<()> {
+        let reply = self.call_one(|client| client.write(None, path, value.as_bytes()))?;
+        reply.map(drop).map_err(|error| anyhow!("write {path}: {error:?}"))
     }
 
     /// Makes changes together, if the nodes `given` have these values.

@@ -1,9 +1,5 @@
 //! The floor: a backend that only answers, in dom0, on behalf of a small guest that does nothing. What it costs is xl's.
 
-use std::path::Path;
-
-use anyhow::Context;
-
 use super::{Backend, Volume};
 use crate::dom0::Dom0;
 use crate::scenarios::vbd::device_name;
@@ -12,8 +8,8 @@ use crate::testfront::{TestFront, TestFrontConfig};
 /// The domain's name, which guests' disk lines use.
 pub const FLOOR: &str = "floor";
 
-/// The benches' program in dom0 (`tests/dom0`).
-pub const TOOLS: &str = "/guests/dom0-tools";
+/// The program that serves as dom0's agent has the floor and the recorder too (`tests/dom0`).
+pub const TOOLS: &str = "/run/dom0-tools";
 
 /// A floor that answers.
 #[derive(Debug)]
@@ -24,16 +20,6 @@ pub struct Floor<'a> {
 }
 
 impl<'a> Floor<'a> {
-    /// Puts the benches' program into dom0, where the floor and recorders find it.
-    ///
-    /// # Errors
-    /// When dom0 does not take it.
-    pub fn put_tools(dom0: &Dom0, program: &Path) -> anyhow::Result<()> {
-        dom0.put(TOOLS, &std::fs::read(program).with_context(|| program.display().to_string())?)?;
-        dom0.check(&format!("chmod +x {TOOLS}"), 30)?;
-        Ok(())
-    }
-
     /// Creates the guest, and lets the program answer for it.
     ///
     /// # Errors

@@ -77,7 +77,7 @@ impl<'a> LinuxDomU<'a> {
         let command = format!("xl create {CONFIG} >&2 && await 180 '{ready}' >&2 && xl domid {NAME}");
         let output = dom0.run(&command, 240)?;
         ensure!(output.rc == 0, "the Linux driver domain did not become ready: {}", output.err.trim());
-        Ok(Self { dom0, slot, domid: output.out.trim().parse()?, seconds: output.seconds })
+        Ok(Self { dom0, slot, domid: output.out.trim().parse()?, seconds: output.seconds() })
     }
 
     /// Its shell, for a person's commands and ours.
@@ -103,7 +103,7 @@ impl<'a> LinuxDomU<'a> {
     pub fn destroy(self) -> anyhow::Result<f64> {
         let output = self.dom0.run(&format!("xl destroy {NAME}"), 60)?;
         ensure!(output.rc == 0, "xl destroy {NAME} ended with {}: {}", output.rc, output.err);
-        Ok(output.seconds)
+        Ok(output.seconds())
     }
 }
 

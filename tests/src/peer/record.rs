@@ -4,7 +4,7 @@ use anyhow::Context;
 
 /// Bash: starts a recorder for the backends of domain `$1`, ends it with the shell; `up NAME` prints `NAME SECONDS`.
 pub(super) const START: &str = r#"record=/run/record.$$
-/guests/dom0-tools record "$1" $record & recorder=$!
+/run/dom0-tools record "$1" $record & recorder=$!
 trap 'kill $recorder; rm -f $record' EXIT
 until [ -e $record ]; do sleep 0.02; done
 up() { local now; read -r now _ < /proc/uptime; echo "$1 $now"; }

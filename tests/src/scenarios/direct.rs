@@ -35,7 +35,7 @@ fn data_never_passes_through(world: &mut World) -> anyhow::Result<()> {
     let write = format!(
         "for i in $(seq {WRITERS}); do dd if=/dev/zero of=/dev/xvda bs=1M count=1 seek=$i oflag=direct status=none & done; wait"
     );
-    let writing = world.dom0.spawn(&guest.command(&write, 300), 320)?;
+    let writing = guest.begin(&write, 300)?;
     let mut pins = Pins::default();
     // The writers start one after the other; once enough of them wait for the slow disk, one list shows it.
     for _ in 0..20 {

@@ -26,8 +26,7 @@ pub struct Footprint {
 
 /// driverdom's counters, once they rest: they are at most three seconds old.
 fn counters(dom0: &Dom0, driverdom: &Driverdom) -> anyhow::Result<String> {
-    let read = format!("xenstore-read /local/domain/{}/data/driverdom/counters", driverdom.domid);
-    dom0.wait_until(&format!("a=$({read}) && sleep 3 && [ \"$a\" = \"$({read})\" ] && echo \"$a\""), 60)
+    dom0.wait_rest(&format!("/local/domain/{}/data/driverdom/counters", driverdom.domid), 3)
 }
 
 fn heap_bytes(counters: &str) -> anyhow::Result<u64> {
@@ -42,12 +41,12 @@ impl Footprint {
     pub fn take(dom0: &Dom0, driverdom: &Driverdom) -> anyhow::Result<Self> {
         let counters = counters(dom0, driverdom)?;
         let channels = dom0.check(&format!("lsevtchn {} | sed 's/Port .*//'", driverdom.domid), 30)?;
-        let nodes = dom0.check("xenstore-ls -f / | sed 's/ = .*//'", 60)?;
+        let nodes = dom0.xenstore_tree("/")?;
         let heap_bytes = heap_bytes(&counters)?;
         let counters = counters.split_whitespace().filter(|pair| !pair.starts_with("heap_bytes="));
         let counters = counters.map(|pair| format!("counter {pair}"));
         let channels = channels.lines().map(|line| format!("event channel {}", line.trim()));
-        let lines = counters.chain(channels).chain(nodes.lines().map(|path| format!("node {path}"))).collect();
+        let lines = counters.chain(channels).chain(nodes.iter().map(|path| format!("node {path}"))).collect();
         Ok(Self { lines, heap_bytes })
     }
 

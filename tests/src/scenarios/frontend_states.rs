@@ -4,6 +4,7 @@ use anyhow::{Context, ensure};
 
 use super::Scenario;
 use super::vbd::{Vbd, device_number};
+use crate::dom0::Node;
 use crate::driverdom::{Config, Driverdom};
 use crate::testfront::{TestFront, TestFrontConfig};
 use crate::world::{Boot, World};
@@ -195,7 +196,7 @@ fn no_sense(world: &mut World) -> anyhow::Result<()> {
             pair.check_works(seed)?;
             vbd.wait_connected()?;
             // A reason goes with what it was the reason for.
-            world.dom0.wait_until(&format!("! xenstore-exists {}", reason_path(&driverdom, &pair)), 30)?;
+            world.dom0.wait_nodes(&[Node::Gone(reason_path(&driverdom, &pair))], 30)?;
             Ok(())
         };
         round().with_context(|| steps.join("; "))?;
@@ -208,7 +209,7 @@ fn reason_path(driverdom: &Driverdom, pair: &Pair) -> String {
 }
 
 fn reason(world: &World, driverdom: &Driverdom, pair: &Pair) -> anyhow::Result<String> {
-    world.dom0.wait_until(&format!("xenstore-read {}", reason_path(driverdom, pair)), 30)
+    Ok(world.dom0.wait_nodes(&[Node::There(reason_path(driverdom, pair))], 30)?.out)
 }
 
 fn toggles(world: &mut World) -> anyhow::Result<()> {

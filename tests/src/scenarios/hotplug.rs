@@ -77,7 +77,7 @@ fn detach_while_mounted(world: &mut World) -> anyhow::Result<()> {
     attach(dom0, &driverdom, &guest.name, "xvdb", "rw", "gpt:second")?;
     guest.check("mkfs.ext4 -q -F /dev/xvdb && mount -t ext4 /dev/xvdb /mnt && echo word > /mnt/f && sync", 120)?;
     let writer = "while dd if=/dev/zero of=/mnt/w bs=64k count=16 conv=fsync status=none; do :; done; echo stopped";
-    let writing = dom0.spawn(&guest.command(writer, 200), 220)?;
+    let writing = guest.begin(writer, 200)?;
     guest.check("i=0; until [ -s /mnt/w ] || [ $i -gt 200 ]; do usleep 50000; i=$((i+1)); done; [ -s /mnt/w ]", 60)?;
 
     detach(dom0, &driverdom, &guest.name, "xvdb")?;

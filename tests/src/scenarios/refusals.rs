@@ -4,7 +4,7 @@ use anyhow::ensure;
 
 use super::Scenario;
 use super::vbd::{Vbd, attach, device_number};
-use crate::dom0::{Dom0, shell_quoted};
+use crate::dom0::{Dom0, Node, shell_quoted};
 use crate::driverdom::{Config, Driverdom};
 use crate::guest::{LinuxConfig, LinuxGuest, driverdom_disk};
 use crate::image;
@@ -80,7 +80,7 @@ fn hot(world: &mut World) -> anyhow::Result<()> {
     let dom0 = &world.dom0;
     let sums = "while [ ! -e /tmp/stop ]; do dd if=/dev/xvda bs=1M count=4 iflag=direct status=none | sha256sum; done | sort | uniq -c";
     guest.check("head -c 4M /dev/urandom | dd of=/dev/xvda bs=1M oflag=direct iflag=fullblock status=none", 60)?;
-    let loading = dom0.spawn(&guest.command(sums, 500), 520)?;
+    let loading = guest.begin(sums, 500)?;
 
     for (access, target, word) in REFUSALS {
         refused(dom0, &driverdom, &guest, access, &target.replace("GUID-OF-DEMO", &guid), word)?;
@@ -130,8 +130,8 @@ fn refused(
         "{target}: xl did not see a refusal: {}",
         output.err
     );
-    let reason =
-        dom0.wait_until(&format!("xenstore-read {}", reason_of(&Vbd::of(dom0, driverdom, &guest.name, "xvdc")?)), 20)?;
+    let reason = reason_of(&Vbd::of(dom0, driverdom, &guest.name, "xvdc")?);
+    let reason = dom0.wait_nodes(&[Node::There(reason)], 20)?.out;
     ensure!(reason.contains(word), "{target}: the reason is '{reason}'");
     ensure!(driverdom.console()?.contains(&reason), "the console does not say '{reason}'");
     // xl keeps its own record until it is told to detach.

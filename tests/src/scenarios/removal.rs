@@ -110,15 +110,16 @@ fn reboot_and_shutdown(world: &mut World) -> anyhow::Result<()> {
         &format!("mkfs.ext4 -q -F /dev/xvda && mount -t ext4 /dev/xvda /mnt && echo {word} > /mnt/f && sync"),
         120,
     )?;
-    let first = dom0.check("xl domid s-boot", 30)?;
+    let first = dom0.domid(&guest.name)?;
     // The answer never comes: the guest goes first.
-    dom0.run(&guest.command("reboot -f", 5), 30)?;
+    guest.run("reboot -f", 5)?;
     guest.wait_up(2)?;
-    ensure!(dom0.check("xl domid s-boot", 30)? != first, "it is the same domain as before: it did not reboot");
+    let second = dom0.domid(&guest.name)?;
+    ensure!(second != first, "it is the same domain as before: it did not reboot");
     let read = guest.check("mount -t ext4 /dev/xvda /mnt && cat /mnt/f && umount /mnt", 60)?;
     ensure!(read == word, "after the reboot the guest reads {read}");
-    dom0.run(&guest.command("poweroff -f", 5), 30)?;
-    dom0.wait_until("! xl domid s-boot", 60)?;
+    guest.run("poweroff -f", 5)?;
+    dom0.wait_gone(second, 60)?;
     let log = dom0.check("cat /var/log/xen/xl-s-boot.log", 30)?;
     ensure!(!log.contains("libxl: error"), "xl said: {log}; see {}", console_log("s-boot"));
     before.check_again(dom0, &driverdom)

@@ -33,7 +33,7 @@ fn passes_devices_through(world: &mut World) -> anyhow::Result<()> {
 
 fn linux_guest_answers(world: &mut World) -> anyhow::Result<()> {
     let guest = LinuxGuest::create(&world.dom0, &LinuxConfig::new("g"))?;
-    let slow = world.dom0.spawn(&guest.command("sleep 3; echo slow", 60), 80)?;
+    let slow = guest.begin("sleep 3; echo slow", 60)?;
     let quick = guest.run("echo quick; exit 7", 60)?;
     ensure!((quick.rc, quick.out.trim()) == (7, "quick"), "{quick:?}");
     ensure!(slow.poll()?.is_none(), "a command waited for another");

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 
-use crate::dom0::{Dom0, Output, shell_quoted};
+use crate::dom0::{Dom0, Node, Output, shell_quoted};
 use crate::driverdom::Driverdom;
 use crate::guest::driverdom_disk;
 
@@ -24,7 +24,7 @@ impl<'a> Vbd<'a> {
     pub(super) fn of(dom0: &'a Dom0, driverdom: &Driverdom, guest: &str, vdev: &str) -> anyhow::Result<Self> {
         let domid: u32 = match guest.parse() {
             Ok(number) => number,
-            Err(_) => dom0.check(&format!("xl domid {guest}"), 30)?.parse()?,
+            Err(_) => dom0.domid(guest)?,
         };
         let device = device_number(vdev);
         Ok(Self {
@@ -39,11 +39,7 @@ impl<'a> Vbd<'a> {
     /// # Errors
     /// When they are not within a minute.
     pub(super) fn wait_connected(&self) -> anyhow::Result<()> {
-        let states = format!(
-            "states=$(echo $(xenstore-read {}/state {}/state)); echo \"$states\"; [ \"$states\" = '4 4' ]",
-            self.backend, self.frontend
-        );
-        self.dom0.wait_until(&states, 60)?;
+        self.dom0.wait_nodes(&connected(&self.backend, &self.frontend), 60)?;
         Ok(())
     }
 
@@ -73,28 +69,32 @@ impl<'a> Vbd<'a> {
     /// Which one is.
     pub(super) fn check_gone(&self) -> anyhow::Result<()> {
         let libxl = format!("/libxl{}", &self.frontend["/local/domain".len()..]);
-        let list = format!(
-            "for d in {} {} {libxl}; do xenstore-exists $d && echo $d; done; true",
-            self.backend, self.frontend
-        );
-        let left = self.dom0.check(&list, 30)?;
-        ensure!(left.is_empty(), "still there: {left}");
+        for directory in [&self.backend, &self.frontend, &libxl] {
+            ensure!(self.dom0.xenstore(directory)?.is_none(), "still there: {directory}");
+        }
         Ok(())
     }
 }
 
-/// Waits until `count` devices of driverdom's are connected at both ends, those of one guest and no others.
+/// A device's states when it is connected at both ends.
+fn connected(backend: &str, frontend: &str) -> [Node; 2] {
+    [backend, frontend].map(|directory| Node::Is(format!("{directory}/state"), "4".to_owned()))
+}
+
+/// Waits until the first `count` devices of a guest, `xvda` and so on, are connected at both ends, and driverdom has no others.
 ///
 /// # Errors
-/// When they are not within four minutes, with how many are.
+/// When they are not within four minutes: which one is not.
 pub(super) fn wait_all_connected(dom0: &Dom0, driverdom: &Driverdom, guest: &str, count: usize) -> anyhow::Result<()> {
-    // Listing xenstore takes seconds where there is much in it: it is done when driverdom says that it is worth it.
-    let counters = format!("xenstore-read /local/domain/{}/data/driverdom/counters", driverdom.domid);
-    dom0.wait_until(&format!("{counters}; {counters} | grep -q ' connected={count} '"), 240)?;
-    let connected = "grep -c '/state = \"4\"'";
-    let backend = format!("xenstore-ls -f /local/domain/{}/backend/vbd | {connected}", driverdom.domid);
-    let frontend = format!("xenstore-ls -f /local/domain/$(xl domid {guest})/device/vbd | {connected}");
-    dom0.wait_until(&format!("a=$({backend}); b=$({frontend}); echo \"$a $b of {count} are connected\"; [ $a = {count} ] && [ $b = {count} ]"), 240)?;
+    let mut nodes = vec![];
+    let domid = dom0.domid(guest)?.to_string();
+    for number in 0..count {
+        let vbd = Vbd::of(dom0, driverdom, &domid, &device_name(number))?;
+        nodes.extend(connected(&vbd.backend, &vbd.frontend));
+    }
+    let counters = format!("/local/domain/{}/data/driverdom/counters", driverdom.domid);
+    nodes.push(Node::Has(counters, format!("connected={count}")));
+    dom0.wait_nodes(&nodes, 240)?;
     Ok(())
 }
 

@@ -107,7 +107,7 @@ fn driverdom(world: &World, image_bytes: u64, progress: Progress) -> anyhow::Res
         let ready = world.driverdom(&config)?.seconds;
         let output = world.dom0.run("xl destroy driverdom", 60)?;
         anyhow::ensure!(output.rc == 0, "xl destroy ended with {}: {}", output.rc, output.err);
-        Ok(Start { ready, destroy: output.seconds })
+        Ok(Start { ready, destroy: output.seconds() })
     };
     let (starts, _) = progress
         .stage("driverdom: start and destroy", || (0..STARTS).map(|_| start()).collect::<anyhow::Result<Vec<_>>>())?;

@@ -1,7 +1,6 @@
-//! The nested system as a bench finds it: booted, with the guests' files and the program for dom0.
+//! The nested system as a bench finds it: booted, with the guests' files.
 
 use nested_tests::artifacts::{Artifacts, RunDir};
-use nested_tests::peer::Floor;
 use nested_tests::progress::Progress;
 use nested_tests::qemu::{Accel, Console, Lifetime};
 use nested_tests::world::{Boot, World, machine};
@@ -9,13 +8,10 @@ use nested_tests::world::{Boot, World, machine};
 use crate::project::Project;
 use crate::{build, image, setup};
 
-/// Builds what is needed and boots; the program for dom0 is there.
+/// Builds what is needed and boots.
 pub(super) fn boot(project: &Project, accel: Accel, progress: Progress) -> anyhow::Result<World> {
     let artifacts = artifacts(project)?;
-    let tools = build::dom0_tools(project)?;
-    let world = start(project, &artifacts, accel, progress)?;
-    Floor::put_tools(&world.dom0, &tools)?;
-    Ok(world)
+    start(project, &artifacts, accel, progress)
 }
 
 /// Builds what every bench needs.
