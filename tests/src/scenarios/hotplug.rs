@@ -1,14 +1,14 @@
 //! Attaching to and detaching from what runs: many rounds without a leak, in use, and dom0 as the guest.
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 
 use super::Scenario;
 use super::footprint::Footprint;
 use super::host_bytes::nonce;
-use super::vbd::{Vbd, attach, detach, xl_quietly};
-use crate::dom0::{Dom0, shell_quoted};
+use super::vbd::{attach, detach, xl_quietly};
+use crate::dom0::Dom0;
 use crate::driverdom::{Config, Driverdom};
-use crate::guest::{LinuxConfig, driverdom_disk};
+use crate::guest::{LinuxConfig, LinuxGuest};
 use crate::world::{Boot, World};
 
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -40,32 +40,23 @@ fn twenty_rounds(world: &mut World) -> anyhow::Result<()> {
     let driverdom = world.driverdom(&Config { memory_mib: 12, ..Config::default() })?;
     let guest = world.linux(&LinuxConfig::new("s-rounds").disk("xvda", "rw", "gpt:demo"))?;
     // The first rounds make what stays, on both sides: directories, pools.
-    rounds(&world.dom0, &driverdom, &guest.name, 2)?;
+    rounds(&world.dom0, &driverdom, &guest, 2)?;
     let before = Footprint::take(&world.dom0, &driverdom)?;
-    rounds(&world.dom0, &driverdom, &guest.name, ROUNDS)?;
+    rounds(&world.dom0, &driverdom, &guest, ROUNDS)?;
     before.check_again_with_heap(&world.dom0, &driverdom)
 }
 
-/// Attaches `xvdb`, writes to it, reads that back and detaches it, `count` times; all must succeed, and xl say nothing. One command
-/// in dom0, where most of the time would go into starting many.
-pub(super) fn rounds(dom0: &Dom0, driverdom: &Driverdom, guest: &str, count: usize) -> anyhow::Result<()> {
-    let Vbd { backend, frontend, .. } = Vbd::of(dom0, driverdom, guest, "xvdb")?;
+/// Attaches `xvdb`, writes to it, reads that back and detaches it, `count` times; all must succeed, and xl say nothing.
+pub(super) fn rounds(dom0: &Dom0, driverdom: &Driverdom, guest: &LinuxGuest, count: usize) -> anyhow::Result<()> {
     let io = "head -c 20000 /dev/urandom > /tmp/r && dd if=/tmp/r of=/dev/xvdb conv=fsync status=none && head -c 20000 /dev/xvdb | cmp - /tmp/r";
-    let mut script = format!("round() {{
-        xl block-attach {guest} \"$1\" && await 60 '[ \"$(echo $(xenstore-read {backend}/state {frontend}/state))\" = \"4 4\" ]' &&
-        guest {guest} 60 '{io}' && xl block-detach {guest} xvdb && ! xenstore-exists {backend}
-    }}\n");
-    for target in TARGETS.iter().cycle().take(count) {
-        script += &format!("round {} || exit 1\n", shell_quoted(&driverdom_disk("xvdb", "rw", target)));
+    for (number, target) in TARGETS.iter().cycle().take(count).enumerate() {
+        let round = || {
+            attach(dom0, driverdom, &guest.name, "xvdb", "rw", target)?;
+            guest.check(io, 60)?;
+            detach(dom0, driverdom, &guest.name, "xvdb")
+        };
+        round().with_context(|| format!("round {number} of {count}"))?;
     }
-    let output = dom0.run(&script, 60 * count as u64)?;
-    ensure!(
-        output.rc == 0 && output.err.is_empty(),
-        "a round of {count} ended with {}: {}{}",
-        output.rc,
-        output.out,
-        output.err
-    );
     Ok(())
 }
 

@@ -39,8 +39,8 @@ fn attach_and_detach(world: &mut World) -> anyhow::Result<()> {
     let start = image::partition(file, "demo")?.first_lba * SECTOR;
     ensure!(image::read_at(file, start, 32)? == word.as_bytes(), "the host does not find the guest's word");
 
-    rounds(&world.dom0, &driverdom, &guest.name, 2)?;
+    rounds(&world.dom0, &driverdom, &guest, 2)?;
     let before = Footprint::take(&world.dom0, &driverdom)?;
-    rounds(&world.dom0, &driverdom, &guest.name, 4)?;
+    rounds(&world.dom0, &driverdom, &guest, 4)?;
     before.check_again(&world.dom0, &driverdom)
 }

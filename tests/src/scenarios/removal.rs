@@ -112,13 +112,13 @@ fn reboot_and_shutdown(world: &mut World) -> anyhow::Result<()> {
     )?;
     let first = dom0.domid(&guest.name)?;
     // The answer never comes: the guest goes first.
-    guest.run("reboot -f", 5)?;
+    guest.run("reboot -f", 1)?;
     guest.wait_up(2)?;
     let second = dom0.domid(&guest.name)?;
     ensure!(second != first, "it is the same domain as before: it did not reboot");
     let read = guest.check("mount -t ext4 /dev/xvda /mnt && cat /mnt/f && umount /mnt", 60)?;
     ensure!(read == word, "after the reboot the guest reads {read}");
-    guest.run("poweroff -f", 5)?;
+    guest.run("poweroff -f", 1)?;
     dom0.wait_gone(second, 60)?;
     let log = dom0.check("cat /var/log/xen/xl-s-boot.log", 30)?;
     ensure!(!log.contains("libxl: error"), "xl said: {log}; see {}", console_log("s-boot"));
