@@ -1,12 +1,13 @@
 //! RAM volumes: pages of our own; data moves by grant copy, so a request is over in the turn that takes it.
 //!
-//! Requests were checked before they come here: they stay on their volume.
+//! Requests were checked before they come here: they stay on their volume. A page is made zero by the first request that touches it:
+//! an attach takes no longer for a big volume.
 
 use alloc::vec::Vec;
 
 use xen_proto::blkif::Status;
 use xen_proto::ids::PAGE_SIZE;
-use xen_proto::platform::{CopyDirection, GNTST_GENERAL_ERROR, GrantCopy, Grants, Pages};
+use xen_proto::platform::{CopyDirection, GNTST_GENERAL_ERROR, GrantCopy, Grants, PageBytes, Pages};
 use xen_proto::{DomId, GrantRef, Mfn};
 
 use crate::disk::{Geometry, SECTOR_BYTES};
@@ -20,14 +21,18 @@ const COPIES_PER_SEGMENT: usize = 2;
 #[derive(Debug)]
 pub struct RamVolume {
     pages: Vec<Mfn>,
+    /// Which of them hold nothing of an earlier owner's.
+    zeroed: Vec<bool>,
 }
 
 impl RamVolume {
-    /// A volume of zeros, `None` if there is not enough memory. `bytes` is rounded down to pages.
+    /// A volume that reads as zeros, `None` if there is not enough memory. `bytes` is rounded down to pages.
     pub fn create(bytes: u64, pages: &mut impl Pages) -> Option<Self> {
         let count = usize::try_from(bytes / PAGE_SIZE as u64).ok()?;
-        let mut volume = Self { pages: Vec::new() };
+        let mut volume = Self { pages: Vec::new(), zeroed: Vec::new() };
         volume.pages.try_reserve_exact(count).ok()?;
+        volume.zeroed.try_reserve_exact(count).ok()?;
+        volume.zeroed.resize(count, false);
         while volume.pages.len() < count {
             let Some(page) = pages.take_page() else {
                 volume.release(pages);
@@ -61,10 +66,14 @@ impl RamVolume {
         self.pages.into_iter().for_each(|page| pages.give_page(page));
     }
 
-    /// The page with this byte, and where in it.
-    fn place(&self, byte: usize) -> (Mfn, usize) {
-        let page = self.pages.get(byte / PAGE_SIZE).expect("requests stay on their volume");
-        (*page, byte % PAGE_SIZE)
+    /// The page with this byte, and where in it; the page is the volume's own from then on.
+    fn place(&mut self, byte: usize, memory: &impl PageBytes) -> (Mfn, usize) {
+        let number = byte / PAGE_SIZE;
+        let page = *self.pages.get(number).expect("requests stay on their volume");
+        if !core::mem::replace(&mut self.zeroed[number], true) {
+            memory.zero_page(page);
+        }
+        (page, byte % PAGE_SIZE)
     }
 }
 
@@ -85,7 +94,14 @@ impl Copier {
     }
 
     /// Copies the segments of a batch of a vbd on `volume`.
-    pub(crate) fn copy(&mut self, domain: DomId, volume: &RamVolume, batch: &Batch, grants: &mut impl Grants) {
+    pub(crate) fn copy(
+        &mut self,
+        domain: DomId,
+        volume: &mut RamVolume,
+        batch: &Batch,
+        grants: &mut impl Grants,
+        memory: &impl PageBytes,
+    ) {
         self.copies.clear();
         self.counts.clear();
         let mut segments = batch.maps.iter().map(|map| map.gref).zip(batch.runs.iter().copied());
@@ -94,7 +110,7 @@ impl Copier {
             if let Ok(Checked { segments: count, .. }) = checked {
                 let mut byte = in_memory(request.sector);
                 for (gref, run) in segments.by_ref().take(*count) {
-                    self.add(GuestPage { domain, gref }, run, request.action, volume, byte);
+                    self.add(GuestPage { domain, gref }, run, request.action, byte, |byte| volume.place(byte, memory));
                     byte += in_memory(run.sectors.into());
                 }
             }
@@ -114,12 +130,19 @@ impl Copier {
         })
     }
 
-    /// Adds the copies for one segment, whose data lies at `byte` of the volume.
-    fn add(&mut self, page: GuestPage, run: Run, action: Action, volume: &RamVolume, mut byte: usize) {
+    /// Adds the copies for one segment, whose data lies at `byte` of the volume: `place` says in which page.
+    fn add(
+        &mut self,
+        page: GuestPage,
+        run: Run,
+        action: Action,
+        mut byte: usize,
+        mut place: impl FnMut(usize) -> (Mfn, usize),
+    ) {
         let mut guest_offset = in_memory(run.first.into());
         let mut left = in_memory(run.sectors.into());
         while left > 0 {
-            let (frame, offset) = volume.place(byte);
+            let (frame, offset) = place(byte);
             let len = left.min(PAGE_SIZE - offset);
             self.copies.push(GrantCopy {
                 domain: page.domain,

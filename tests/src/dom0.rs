@@ -252,9 +252,7 @@ impl Running {
     pub fn wait(self) -> anyhow::Result<Output> {
         match self.answer.recv_timeout(Duration::from_secs(self.limit) + GRACE) {
             Ok(output) => Ok(output),
-            Err(RecvTimeoutError::Timeout) => {
-                Err(infrastructure(format!("dom0 does not answer to '{}'", self.asked)))
-            }
+            Err(RecvTimeoutError::Timeout) => Err(infrastructure(format!("dom0 does not answer to '{}'", self.asked))),
             Err(RecvTimeoutError::Disconnected) => Err(infrastructure(format!("QEMU ended during '{}'", self.asked))),
         }
     }

@@ -146,7 +146,6 @@ impl<'a> LinuxGuest<'a> {
         );
         Ok(output.out.trim().to_owned())
     }
-
 }
 
 #[cfg(test)]

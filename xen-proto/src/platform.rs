@@ -146,16 +146,18 @@ pub trait Events {
     fn notify(&mut self, port: Port);
 }
 
-/// The page of a RAM volume: ours, named to Xen by its machine frame, zero at first.
+/// The page of a RAM volume: ours, named to Xen by its machine frame.
 pub trait Pages {
-    /// Takes a zeroed page, or `None` when memory is used up.
+    /// Takes a page, or `None` when memory is used up. What is in it was somebody else's: see [`PageBytes::zero_page`].
     fn take_page(&mut self) -> Option<Mfn>;
     /// Gives back a page that came from [`Pages::take_page`].
     fn give_page(&mut self, page: Mfn);
 }
 
-/// Looks at the bytes of our own pages by machine frame, e.g. at what a [`Grants::copy`] or a device put there.
+/// The bytes of our own pages by machine frame, e.g. what a [`Grants::copy`] or a device put there.
 pub trait PageBytes {
+    /// Makes all bytes of a page that came from [`Pages::take_page`] zero.
+    fn zero_page(&self, page: Mfn);
     /// Copies bytes out of a page that came from [`Pages::take_page`]; `offset` plus the length is at most a page.
     fn read_page(&self, page: Mfn, offset: usize, into: &mut [u8]);
 }

@@ -154,8 +154,8 @@ impl<R: SharedRing> Backend<R> {
             batch.take(vbd, |pending, new| if (pending + new).segments <= budget { Room::Fits } else { Room::Full });
         batch.resolve(vbd.id.domain, &vbd.bounds, grants, memory);
         *left -= batch.maps.len();
-        let Volume::Ram(volume) = &vbd.volume else { panic!("only RAM volumes are in this queue") };
-        copier.copy(vbd.id.domain, volume, batch, grants);
+        let Volume::Ram(volume) = &mut vbd.volume else { panic!("only RAM volumes are in this queue") };
+        copier.copy(vbd.id.domain, volume, batch, grants, memory);
         for (Taken { owed, request, checked }, copied) in batch.taken.drain(..).zip(copier.results()) {
             match checked {
                 Ok(Checked { sectors, .. }) => vbd.answer(owed, request.action, sectors, copied),

@@ -216,7 +216,8 @@ impl Pages for World {
         let frame = Mfn(state.next_frame);
         // Never neighbours, as in a PV guest.
         state.next_frame += 7;
-        state.own.insert(frame, [0; PAGE_SIZE]);
+        // What its last owner left.
+        state.own.insert(frame, [0xa5; PAGE_SIZE]);
         Some(frame)
     }
 
@@ -226,6 +227,10 @@ impl Pages for World {
 }
 
 impl PageBytes for World {
+    fn zero_page(&self, page: Mfn) {
+        self.0.borrow_mut().own.insert(page, [0; PAGE_SIZE]).expect("a page of ours");
+    }
+
     fn read_page(&self, page: Mfn, offset: usize, into: &mut [u8]) {
         into.copy_from_slice(&self.0.borrow().own[&page][offset..][..into.len()]);
     }

@@ -22,7 +22,8 @@ use xen_proto::DomId;
 
 use agent::Said;
 
-const USAGE: &str = "usage: dom0-tools agent | await SECONDS COMMAND | guest NAME SECONDS COMMAND | floor DOMID | record DOMID FILE";
+const USAGE: &str =
+    "usage: dom0-tools agent | await SECONDS COMMAND | guest NAME SECONDS COMMAND | floor DOMID | record DOMID FILE";
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().collect();

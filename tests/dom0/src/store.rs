@@ -99,8 +99,7 @@ impl Store {
             let mut below = vec![];
             // What is queued at once is bounded.
             for paths in level.chunks(TREE_AT_ONCE) {
-                let replies =
-                    self.call(|client| paths.iter().map(|path| client.directory(None, path)).collect())?;
+                let replies = self.call(|client| paths.iter().map(|path| client.directory(None, path)).collect())?;
                 for (path, reply) in paths.iter().zip(replies) {
                     match reply {
                         Ok(Payload::Children(names)) => {

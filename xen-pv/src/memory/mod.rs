@@ -163,7 +163,7 @@ impl Pages for Memory {
         if pool.free() <= RESERVED_PAGES {
             return None;
         }
-        pool.lend().map(|frame| pool.direct().mfn(frame))
+        pool.lend_as_is().map(|frame| pool.direct().mfn(frame))
     }
 
     fn give_page(&mut self, page: Mfn) {
@@ -175,6 +175,12 @@ impl Pages for Memory {
 }
 
 impl PageBytes for Memory {
+    fn zero_page(&self, page: Mfn) {
+        let pool = self.pool.borrow();
+        let Some(frame) = pool.lent(page) else { panic!("{page:?} was not taken from the pool") };
+        pool.zero(frame);
+    }
+
     fn read_page(&self, page: Mfn, offset: usize, into: &mut [u8]) {
         let pool = self.pool.borrow();
         let Some(frame) = pool.lent(page) else { panic!("{page:?} was not taken from the pool") };

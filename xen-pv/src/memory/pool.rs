@@ -39,18 +39,35 @@ impl Pool {
 
     /// Takes a zeroed page that will be given back.
     pub(crate) fn lend(&mut self) -> Option<Pfn> {
-        let frame = self.take_for_ever()?;
-        self.bits.mark_lent(frame.0);
+        let frame = self.lend_as_is()?;
+        self.zero(frame);
         Some(frame)
+    }
+
+    /// Takes a page that will be given back, with what its last owner left in it.
+    pub(crate) fn lend_as_is(&mut self) -> Option<Pfn> {
+        let frame = self.bits.take()?;
+        self.bits.mark_lent(frame);
+        Some(Pfn(frame))
     }
 
     /// Takes a zeroed page that will never be given back, e.g. for a page table.
     pub(crate) fn take_for_ever(&mut self) -> Option<Pfn> {
         let frame = Pfn(self.bits.take()?);
-        let page: *mut u8 = core::ptr::with_exposed_provenance_mut(self.direct.address(frame));
-        // SAFETY: a whole page of the pool (`new`), which nobody else has: its bit was free until now.
-        unsafe { page.write_bytes(0, PAGE_SIZE) };
+        self.zero(frame);
         Some(frame)
+    }
+
+    /// Makes all bytes of a page that was taken zero.
+    ///
+    /// # Panics
+    /// The page is free, or not of the pool.
+    pub(crate) fn zero(&self, frame: Pfn) {
+        assert!(self.bits.is_taken(frame.0), "frame {:#x} is not taken", frame.0);
+        let page: *mut u8 = core::ptr::with_exposed_provenance_mut(self.direct.address(frame));
+        // SAFETY: a whole page of the pool (`new`), which holds no object of Rust's; as just checked somebody took it, and only
+        // who has it names it.
+        unsafe { page.write_bytes(0, PAGE_SIZE) };
     }
 
     /// The frame of a machine frame that is lent now.
@@ -98,6 +115,10 @@ impl Bits {
     fn mark_lent(&mut self, frame: u64) {
         let (word, bit) = self.place(frame).expect("taken from here");
         self.lent[word] |= bit;
+    }
+
+    fn is_taken(&self, frame: u64) -> bool {
+        self.place(frame).is_some_and(|(word, bit)| self.free[word] & bit == 0)
     }
 
     fn is_lent(&self, frame: u64) -> bool {

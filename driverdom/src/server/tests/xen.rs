@@ -355,7 +355,8 @@ impl Pages for Xen {
         let frame = Mfn(state.next_frame);
         // Never neighbours, as in a PV guest.
         state.next_frame += 7;
-        state.own.insert(frame, [0; PAGE_SIZE]);
+        // What its last owner left.
+        state.own.insert(frame, [0xa5; PAGE_SIZE]);
         Some(frame)
     }
 
@@ -367,6 +368,10 @@ impl Pages for Xen {
 }
 
 impl PageBytes for Xen {
+    fn zero_page(&self, page: Mfn) {
+        self.0.borrow_mut().own.insert(page, [0; PAGE_SIZE]).expect("a page of ours");
+    }
+
     fn read_page(&self, page: Mfn, offset: usize, into: &mut [u8]) {
         into.copy_from_slice(&self.0.borrow().own[&page][offset..][..into.len()]);
     }

@@ -24,9 +24,9 @@ impl Expected {
     fn holds(&self, value: Option<&[u8]>) -> bool {
         match self {
             Self::Is(expected) => value == Some(expected.as_bytes()),
-            Self::Has(word) => value.is_some_and(|value| {
-                value.split(u8::is_ascii_whitespace).any(|has| has == word.as_bytes())
-            }),
+            Self::Has(word) => {
+                value.is_some_and(|value| value.split(u8::is_ascii_whitespace).any(|has| has == word.as_bytes()))
+            }
             Self::There => value.is_some(),
             Self::Gone => value.is_none(),
         }
@@ -39,11 +39,11 @@ pub(super) fn read(path: &str) -> anyhow::Result<Said> {
     Ok(values.into_iter().flatten().next().map_or_else(|| Said::err(1, "no such node"), Said::out))
 }
 
-
 /// `NAME`: the number of the domain which is called so; 1 when there is none.
 pub(super) fn domid(name: &str) -> anyhow::Result<Said> {
     let found = Store::connect()?.domain(name)?;
-    Ok(found.map_or_else(|| Said::err(1, &format!("no domain is called {name}")), |domain| Said::out(domain.to_string())))
+    Ok(found
+        .map_or_else(|| Said::err(1, &format!("no domain is called {name}")), |domain| Said::out(domain.to_string())))
 }
 
 /// `PATH`: all paths below it, a line each; the root is `/`.
@@ -73,7 +73,8 @@ pub(super) fn wait(text: &str, deadline: Instant) -> anyhow::Result<Said> {
             return Ok(Said::err(TIMED_OUT, &format!("{} is {is}, not {:?}", paths[missing], expected[missing])));
         };
         // One that was removed with what is above it is told of by that.
-        let concerned = |path: &str| path == changed || path.strip_prefix(&changed).is_some_and(|rest| rest.starts_with('/'));
+        let concerned =
+            |path: &str| path == changed || path.strip_prefix(&changed).is_some_and(|rest| rest.starts_with('/'));
         for (path, value) in paths.iter().zip(&mut values).filter(|(path, _)| concerned(path)) {
             *value = store.read(std::slice::from_ref(path))?.pop().flatten();
         }
