@@ -20,25 +20,28 @@ const COPIES_PER_SEGMENT: usize = 2;
 /// A RAM volume's pages. Give them back with [`RamVolume::release`]: dropping it leaks them.
 #[derive(Debug)]
 pub struct RamVolume {
-    pages: Vec<Mfn>,
-    /// Which of them hold nothing of an earlier owner's.
-    zeroed: Vec<bool>,
+    pages: Vec<Page>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Page {
+    frame: Mfn,
+    /// Nothing of an earlier owner's is in it.
+    zeroed: bool,
 }
 
 impl RamVolume {
     /// A volume that reads as zeros, `None` if there is not enough memory. `bytes` is rounded down to pages.
     pub fn create(bytes: u64, pages: &mut impl Pages) -> Option<Self> {
         let count = usize::try_from(bytes / PAGE_SIZE as u64).ok()?;
-        let mut volume = Self { pages: Vec::new(), zeroed: Vec::new() };
+        let mut volume = Self { pages: Vec::new() };
         volume.pages.try_reserve_exact(count).ok()?;
-        volume.zeroed.try_reserve_exact(count).ok()?;
-        volume.zeroed.resize(count, false);
         while volume.pages.len() < count {
-            let Some(page) = pages.take_page() else {
+            let Some(frame) = pages.take_page() else {
                 volume.release(pages);
                 return None;
             };
-            volume.pages.push(page);
+            volume.pages.push(Page { frame, zeroed: false });
         }
         Some(volume)
     }
@@ -63,17 +66,16 @@ impl RamVolume {
 
     /// Gives its pages back.
     pub fn release(self, pages: &mut impl Pages) {
-        self.pages.into_iter().for_each(|page| pages.give_page(page));
+        self.pages.into_iter().for_each(|page| pages.give_page(page.frame));
     }
 
     /// The page with this byte, and where in it; the page is the volume's own from then on.
     fn place(&mut self, byte: usize, memory: &impl PageBytes) -> (Mfn, usize) {
-        let number = byte / PAGE_SIZE;
-        let page = *self.pages.get(number).expect("requests stay on their volume");
-        if !core::mem::replace(&mut self.zeroed[number], true) {
-            memory.zero_page(page);
+        let page = self.pages.get_mut(byte / PAGE_SIZE).expect("requests stay on their volume");
+        if !core::mem::replace(&mut page.zeroed, true) {
+            memory.zero_page(page.frame);
         }
-        (page, byte % PAGE_SIZE)
+        (page.frame, byte % PAGE_SIZE)
     }
 }
 
