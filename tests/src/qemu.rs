@@ -103,6 +103,8 @@ pub enum Lifetime {
 pub struct Machine {
     /// What executes it.
     pub accel: Accel,
+    /// CPUs, which Xen shares out.
+    pub cpus: u8,
     /// All its memory, in MiB.
     pub memory_mib: u32,
     /// Further words of Xen's command line.
@@ -129,7 +131,7 @@ impl Machine {
             Accel::Tcg => "q35",
             Accel::Kvm => "q35,kernel-irqchip=split",
         };
-        add(&["-M", machine, "-smp", "2", "-m", &self.memory_mib.to_string()]);
+        add(&["-M", machine, "-smp", &self.cpus.to_string(), "-m", &self.memory_mib.to_string()]);
         add(&["-nodefaults", "-no-reboot", "-display", "none", "-device", "intel-iommu,intremap=on"]);
         add(&["-kernel", &text(&artifacts.xen), "-append", &self.xen_line()]);
         let dom0 = format!("{} {}", text(&artifacts.dom0_kernel), self.dom0_line());
@@ -320,6 +322,7 @@ mod tests {
     fn machine(disks: Vec<DataDisk>) -> Machine {
         Machine {
             accel: Accel::Tcg,
+            cpus: 2,
             memory_mib: 4096,
             xen_words: vec![],
             dom0_words: vec!["store=xenstored".into()],

@@ -15,11 +15,13 @@ use crate::qemu::{Accel, Cache, Console, DataDisk, Lifetime, Machine, Qemu};
 use crate::qmp::Qmp;
 use crate::serial::Serial;
 
-/// The boots that scenarios may need. Each costs a boot: prefer the default.
+/// The boots that scenarios may need, in the order in which they run. Each costs a boot: prefer the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Boot {
-    /// C xenstored; two data disks, the second with a log of its writes and flushes.
+    /// One CPU, C xenstored; two data disks, the second with a log of its writes and flushes.
     Default,
+    /// The same with two CPUs: driverdom and guests really run at the same time. The machine of demo, benches and shell.
+    TwoCpus,
     /// The same under oxenstored.
     Oxenstored,
     /// Xen without an IOMMU, and no data disks: none could be passed through.
@@ -27,14 +29,12 @@ pub enum Boot {
 }
 
 impl Boot {
-    /// All, in the order in which they run.
-    pub const ALL: [Self; 3] = [Self::Default, Self::Oxenstored, Self::NoIommu];
-
     /// Its name in progress lines and directories.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
+            Self::TwoCpus => "two-cpus",
             Self::Oxenstored => "oxenstored",
             Self::NoIommu => "no-iommu",
         }
@@ -43,15 +43,23 @@ impl Boot {
     /// Its words on Xen's command line.
     fn xen_words(self) -> Vec<String> {
         match self {
-            Self::Default | Self::Oxenstored => vec![],
+            Self::Default | Self::TwoCpus | Self::Oxenstored => vec![],
             Self::NoIommu => vec!["iommu=0".into()],
+        }
+    }
+
+    /// A second CPU takes QEMU's threads more time to keep in step than it gains.
+    fn cpus(self) -> u8 {
+        match self {
+            Self::Default | Self::NoIommu => 1,
+            Self::TwoCpus | Self::Oxenstored => 2,
         }
     }
 
     /// Its words on dom0's kernel command line.
     fn dom0_words(self) -> Vec<String> {
         match self {
-            Self::Default | Self::NoIommu => vec!["store=xenstored".into()],
+            Self::Default | Self::TwoCpus | Self::NoIommu => vec!["store=xenstored".into()],
             Self::Oxenstored => vec!["store=oxenstored".into()],
         }
     }
@@ -96,11 +104,12 @@ pub fn machine(boot: Boot, accel: Accel, console: Console, run: &RunDir) -> Mach
     };
     let log = run.path().join(format!("data{LOGGED_DISK}.log"));
     let disks = match boot {
-        Boot::Default | Boot::Oxenstored => vec![disk(DISK, None), disk(LOGGED_DISK, Some(log))],
+        Boot::Default | Boot::TwoCpus | Boot::Oxenstored => vec![disk(DISK, None), disk(LOGGED_DISK, Some(log))],
         Boot::NoIommu => vec![],
     };
     Machine {
         accel,
+        cpus: boot.cpus(),
         memory_mib: MEMORY_MIB,
         xen_words: boot.xen_words(),
         dom0_words: boot.dom0_words(),

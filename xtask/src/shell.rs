@@ -66,7 +66,7 @@ pub(crate) fn run(project: &Project, arguments: &Arguments) -> anyhow::Result<An
         artifacts.guests.extend(build::build_all(project)?.into_iter().map(|guest| guest.stripped));
     }
     let directory = RunDir::create(&project.target.join("nested/shell"))?;
-    let boot = if arguments.oxenstored { Boot::Oxenstored } else { Boot::Default };
+    let boot = if arguments.oxenstored { Boot::Oxenstored } else { Boot::TwoCpus };
     let console = if arguments.exec.is_empty() { Console::Terminal } else { Console::Log };
     let mut machine = machine(boot, arguments.boot.accel.resolve(), console, &directory);
     if console == Console::Terminal {

@@ -129,7 +129,7 @@ fn run_nested(
     Ok(runner::run(planned, &Run { artifacts: &artifacts, directory: &directory, accel, machines, progress }))
 }
 
-/// A machine keeps a CPU busy, seldom two, and takes up to 6 GiB.
+/// Most machines have one CPU, and each takes up to 6 GiB.
 fn machines_that_fit() -> usize {
     let available = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_mib(&text)).unwrap_or(0);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);

@@ -12,13 +12,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "frontend-load-disks",
         about: "two guests with two partitions each under a checked mix of reads and writes; each vbd gets its share",
-        boot: Boot::Default,
+        boot: Boot::TwoCpus,
         run: |world| loads(world, ["gpt:one", "gpt:two", "gpt:three", "gpt:four"]),
     },
     Scenario {
         name: "frontend-load-memory",
         about: "the same with volumes in memory",
-        boot: Boot::Default,
+        boot: Boot::TwoCpus,
         run: |world| loads(world, ["ram:4M"; 4]),
     },
 ];

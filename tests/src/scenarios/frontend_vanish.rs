@@ -19,13 +19,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "frontend-vanishes",
         about: "a guest that crashes or powers off with writes in flight on a slow disk leaves nothing; its volumes are free at once",
-        boot: Boot::Default,
+        boot: Boot::TwoCpus,
         run: vanishes,
     },
     Scenario {
         name: "frontend-destroyed-in-mid-io",
         about: "the same for a guest that is destroyed under load and created again at once, three times",
-        boot: Boot::Default,
+        boot: Boot::TwoCpus,
         run: destroyed_in_mid_io,
     },
 ];

@@ -30,6 +30,6 @@ pub(super) fn start(
     progress: Progress,
 ) -> anyhow::Result<World> {
     let run = RunDir::create(&project.target.join("nested/bench"))?;
-    let machine = machine(Boot::Default, accel, Console::Log, &run);
+    let machine = machine(Boot::TwoCpus, accel, Console::Log, &run);
     World::start(&machine, artifacts, run, Lifetime::Owned, progress)
 }

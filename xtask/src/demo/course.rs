@@ -32,7 +32,7 @@ pub(super) fn run(project: &Project, accel: Accel, directory: &Path, proof: &mut
     artifacts.guests.extend(guests.into_iter().map(|guest| guest.stripped));
 
     let run = RunDir::create(directory)?;
-    let machine = machine(Boot::Default, accel, Console::Log, &run);
+    let machine = machine(Boot::TwoCpus, accel, Console::Log, &run);
     let mut world = World::start(&machine, &artifacts, run, Lifetime::Owned, proof.progress())?;
     proof.add_stages(std::mem::take(&mut world.stages));
     let disk = world.disk(DISK).file.clone();
