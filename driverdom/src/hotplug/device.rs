@@ -44,6 +44,8 @@ pub(super) struct Device {
     pub(super) hold_until: Nanos,
     /// The toolstack removes it; counted in its guest.
     pub(super) closing: Option<Removal>,
+    /// When it was first seen that it does.
+    pub(super) asked_at: Nanos,
     /// When it was closed for good.
     pub(super) closed_at: Option<Nanos>,
     /// When its nodes were last asked for.
@@ -137,6 +139,7 @@ impl Device {
             waiting_since: None,
             hold_until: Nanos(0),
             closing: None,
+            asked_at: now,
             closed_at: None,
             refresh_began: now,
             timer: None,
@@ -165,7 +168,7 @@ impl Device {
             // A guest may have taken its directory away itself, before: then the toolstack asks for this device alone.
             let taken_away = frontend.is_none() && frontend_before.is_some();
             let removal = if taken_away { Removal::Forced } else { Removal::Asked };
-            self.closing = Some(removal);
+            (self.closing, self.asked_at) = (Some(removal), now);
             guest.begin_closing(now, removal, now.since(self.refresh_began));
         } else if own == Some(State::INITIALISING) && self.closing.is_some() {
             // Removed and made anew before we looked.
@@ -207,12 +210,12 @@ impl Device {
     /// The moments that the table needs.
     pub(super) fn times(&self, now: Nanos, guest: &Guest, drain_until: Option<Nanos>) -> Times {
         let closed_at = self.closed_at.unwrap_or(now);
-        let remove_at = guest.quiet_until.max(closed_at + MIN_REMOVAL_DWELL);
+        let closed_for = closed_at + MIN_REMOVAL_DWELL;
         // Devices that are detached side by side are waited for by different commands, each for 10 s. A destroy waits for no
         // device before it has asked for all.
         let remove_at = match self.closing {
-            Some(Removal::Forced) => remove_at,
-            _ => remove_at.min(closed_at + MAX_REMOVAL_DWELL),
+            Some(Removal::Forced) => guest.remove_at(self.asked_at).max(closed_for),
+            _ => guest.quiet_until.max(closed_for).min(closed_at + MAX_REMOVAL_DWELL),
         };
         Times { now, hold_until: self.hold_until, remove_at, drain_until: drain_until.unwrap_or_default() }
     }

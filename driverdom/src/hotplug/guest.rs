@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use blkback_core::backend::VbdId;
-use xen_proto::xenbus::{MAX_REMOVAL_DWELL, destroy_dwell, removal_dwell};
+use xen_proto::xenbus::{MAX_REMOVAL_DWELL, MIN_REMOVAL_DWELL, destroy_dwell, removal_dwell};
 use xen_proto::{DomId, Nanos};
 
 /// Changes of our states, and connections, that a guest may cause in [`CHANGES_INTERVAL`]: this many, and
@@ -43,6 +43,8 @@ pub(super) struct Guest {
     closing: usize,
     /// When dom0 began to remove them by force.
     forced_since: Option<Nanos>,
+    /// When it last began to remove one.
+    last_asked: Nanos,
     /// Whose directory is being removed. All removals change the directory above, so side by side they would conflict.
     removing: Option<u32>,
     /// Devices whose directories are to be removed after that.
@@ -63,6 +65,7 @@ impl Guest {
     /// `look` is how long it took us to see that.
     pub(super) fn begin_closing(&mut self, now: Nanos, removal: Removal, look: Nanos) {
         self.closing += 1;
+        self.last_asked = now;
         let dwell = match removal {
             Removal::Asked => removal_dwell(self.closing),
             Removal::Forced => self.forced_dwell(now),
@@ -73,12 +76,14 @@ impl Guest {
 
     /// A destroyed guest's devices go all of them: before the last there is more to come, and dom0 may pause before it.
     fn forced_dwell(&mut self, now: Nanos) -> Nanos {
-        let asked_for = now.since(*self.forced_since.get_or_insert(now));
-        if self.closing < self.devices {
-            removal_dwell(self.closing).max(DESTROY_PAUSE)
-        } else {
-            destroy_dwell(self.closing, asked_for)
-        }
+        self.forced_since.get_or_insert(now);
+        if self.closing < self.devices { DESTROY_PAUSE } else { MIN_REMOVAL_DWELL }
+    }
+
+    /// When a device may be removed that dom0 began to remove by force at `asked_at`.
+    pub(super) fn remove_at(&self, asked_at: Nanos) -> Nanos {
+        let since = self.forced_since.unwrap_or(asked_at);
+        self.quiet_until.max(self.last_asked + destroy_dwell(asked_at.since(since), self.last_asked.since(since)))
     }
 
     /// Whether it is this device's turn to have its directory removed; if not, it will be.
@@ -187,21 +192,26 @@ mod tests {
     }
 
     #[test]
-    fn the_dwell_of_a_destroy_grows_with_the_time_that_dom0_takes_to_ask() {
-        for (devices, pause, between, last) in [
-            (1, 0, 0, 500),
-            (8, 10, 5_000, 500),
-            (100, 20, 5_000, 1_000),
-            (100, 90, 5_000, 2_970),
-            (100, 900, 5_000, 8_000),
+    fn a_destroyed_guests_devices_go_at_the_pace_at_which_dom0_asked() {
+        for (devices, pause, first, last) in [
+            (1, 0, 500, 500),
+            (8, 10, 500, 500),
+            (101, 10, 500, 1_000),
+            (101, 60, 2_000, 6_000),
+            (101, 900, 8_000, 8_000),
         ] {
             let mut guest = Guest { devices, ..Guest::default() };
+            let asked_at = |asked: usize| Nanos::from_millis(10 + asked as u64 * pause);
             for asked in 1..=devices {
-                let now = Nanos::from_millis(asked as u64 * pause);
-                guest.begin_closing(now, Removal::Forced, Nanos(0));
-                let dwell = if asked < devices { between } else { last };
-                assert_eq!(guest.quiet_until, now + Nanos::from_millis(dwell), "{asked} of {devices}");
+                assert!(asked == 1 || guest.quiet_until > asked_at(asked), "all are asked for first");
+                guest.begin_closing(asked_at(asked), Removal::Forced, Nanos(0));
             }
+            let all: Vec<_> = (1..=devices).map(|asked| guest.remove_at(asked_at(asked))).collect();
+            assert!(all.is_sorted());
+            let after = |millis| asked_at(devices) + Nanos::from_millis(millis);
+            assert_eq!((all[0], all[devices - 1]), (after(first), after(last)), "{devices} devices");
+            let steps: BTreeSet<_> = all.iter().collect();
+            assert!(steps.len() <= 16, "{} transactions", steps.len());
         }
     }
 

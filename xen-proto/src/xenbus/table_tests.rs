@@ -230,16 +230,22 @@ fn dwell_grows_with_the_devices_that_close_and_has_an_end() {
 }
 
 #[test]
-fn dwell_of_a_destroy_grows_with_the_time_that_was_needed_to_ask() {
-    for (devices, asked, millis) in
-        [(1, 0, 500), (8, 900, 500), (100, 2_000, 1_000), (100, 9_000, 3_000), (2, 90_000, 8_000)]
-    {
-        assert_eq!(
-            destroy_dwell(devices, Nanos::from_millis(asked)),
-            Nanos::from_millis(millis),
-            "{devices}, {asked} ms"
-        );
+fn dwell_of_a_destroyed_device_is_its_place_in_the_order() {
+    for (asked_after, asked_for, millis) in [
+        (0, 0, 500),
+        (0, 1_500, 500),
+        (1, 6_000, 2_000),
+        (500, 500, 500),
+        (501, 501, 1_000),
+        (2_100, 6_000, 2_500),
+        (6_200, 6_200, 6_500),
+        (0, 30_000, 8_000),
+        (9_000, 9_000, 8_000),
+    ] {
+        let dwell = destroy_dwell(Nanos::from_millis(asked_after), Nanos::from_millis(asked_for));
+        assert_eq!(dwell, Nanos::from_millis(millis), "{asked_after} ms of {asked_for} ms");
     }
+    assert_eq!(destroy_dwell(Nanos(u64::MAX), Nanos(u64::MAX)), MAX_REMOVAL_DWELL);
 }
 
 #[test]

@@ -170,7 +170,7 @@ fn a_guest_with_20_to_100_disks_comes_and_goes() {
             world.remove(*disk, Force::On);
             world.pass(50);
         }
-        world.pass(1_700);
+        world.pass(5_500);
         for disk in &disks {
             assert_eq!(world.outcome(*disk), Some(Outcome::Removed), "{disk:?} of {count}");
         }

@@ -27,7 +27,7 @@ fn a_hundred_disks_are_destroyed_by_a_toolstack_that_looks_only_after_its_last_5
         // As slow in looking at the answers as it was in asking: a fifth of the time, while nothing may go.
         world.pass(pause * 20);
         world.toolstack_busy = false;
-        world.pass(2_500);
+        world.pass(6_500);
         for disk in &disks {
             assert_eq!(world.outcome(*disk), Some(Outcome::Removed), "{disk:?}, {pause} ms between two");
         }

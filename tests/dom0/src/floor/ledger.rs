@@ -34,6 +34,8 @@ struct Device {
     closed_at: Option<Nanos>,
     /// The toolstack removes it; counted in its guest.
     closing: bool,
+    /// When that was first read.
+    asked_at: Nanos,
     /// When it is to be looked at without an event.
     timer: Option<Nanos>,
 }
@@ -43,8 +45,8 @@ struct Guest {
     devices: usize,
     closing: usize,
     closing_since: Option<Nanos>,
-    /// Until when none of its devices may be removed.
-    quiet_until: Nanos,
+    /// When the toolstack last began to remove one.
+    last_asked: Nanos,
 }
 
 impl Ledger {
@@ -62,6 +64,7 @@ impl Ledger {
         device.seen = Seen { own, online, frontend, frontend_before: device.seen.frontend_before };
         let removed = !online && matches!(own, Some(State::CLOSING | State::CLOSED));
         if removed && !device.closing {
+            device.asked_at = now;
             guest.begin_closing(now);
         } else if !removed && device.closing && own.is_some() {
             guest.end_closing();
@@ -75,7 +78,7 @@ impl Ledger {
         let (Some(device), Some(guest)) = (self.devices.get_mut(&id), self.guests.get(&id.guest)) else {
             return Step::Rest;
         };
-        let remove_at = guest.quiet_until.max(device.closed_at.unwrap_or(now) + MIN_REMOVAL_DWELL);
+        let remove_at = guest.remove_at(device.asked_at).max(device.closed_at.unwrap_or(now) + MIN_REMOVAL_DWELL);
         let times = Times { now, hold_until: device.hold_until, remove_at, drain_until: Nanos::default() };
         let step = next_step(device.phase, device.seen, times);
         device.seen.frontend_before = device.seen.frontend;
@@ -153,8 +156,14 @@ impl Guest {
     /// The dwell of all begins anew with each that the toolstack begins to remove.
     fn begin_closing(&mut self, now: Nanos) {
         self.closing += 1;
-        let asked_for = now.since(*self.closing_since.get_or_insert(now));
-        self.quiet_until = now + destroy_dwell(self.closing, asked_for);
+        self.closing_since.get_or_insert(now);
+        self.last_asked = now;
+    }
+
+    /// When a device may be removed that it began to remove at `asked_at`.
+    fn remove_at(&self, asked_at: Nanos) -> Nanos {
+        let since = self.closing_since.unwrap_or(asked_at);
+        self.last_asked + destroy_dwell(asked_at.since(since), self.last_asked.since(since))
     }
 
     fn end_closing(&mut self) {
@@ -168,7 +177,15 @@ impl Guest {
 impl Device {
     const fn new() -> Self {
         let seen = Seen { own: None, online: true, frontend: None, frontend_before: None };
-        Self { phase: Phase::Fresh, seen, hold_until: Nanos(0), closed_at: None, closing: false, timer: None }
+        Self {
+            phase: Phase::Fresh,
+            seen,
+            hold_until: Nanos(0),
+            closed_at: None,
+            closing: false,
+            asked_at: Nanos(0),
+            timer: None,
+        }
     }
 
     fn note_closed(&mut self, now: Nanos) {
@@ -180,7 +197,7 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xen_proto::xenbus::{HOLD_INIT_WAIT, removal_dwell};
+    use xen_proto::xenbus::{HOLD_INIT_WAIT, MAX_REMOVAL_DWELL};
 
     fn id(device: u32) -> VbdId {
         VbdId { guest: DomId(7), device }
@@ -257,10 +274,12 @@ mod tests {
             assert!(steps.contains(&Step::Switch(State::CLOSED)), "6 at once: {steps:?}");
             assert!(matches!(steps.last(), Some(Step::Wait(_))), "{steps:?}");
         }
-        let end = at(99) + removal_dwell(100);
-        assert_eq!(steps(&mut ledger, Nanos(end.0 - 1), id(0)), [Step::Wait(end)]);
+        for (device, dwell) in [(0, 660), (25, 660), (26, 1_000), (99, 2_000)] {
+            let end = at(99) + Nanos::from_millis(dwell);
+            assert_eq!(steps(&mut ledger, Nanos(end.0 - 1), id(device)), [Step::Wait(end)]);
+        }
         for device in 0..100 {
-            assert_eq!(steps(&mut ledger, end, id(device)), [Step::Remove, Step::Forget]);
+            assert_eq!(steps(&mut ledger, at(99) + MAX_REMOVAL_DWELL, id(device)), [Step::Remove, Step::Forget]);
         }
         assert!(!ledger.knows(DomId(7)));
     }
@@ -274,7 +293,7 @@ mod tests {
             ledger.read(at, id(device), reading(5, false, None));
             steps(&mut ledger, at, id(device));
         }
-        assert_eq!(steps(&mut ledger, Nanos::from_millis(19_000), id(0)), [Step::Wait(Nanos::from_millis(22_000))]);
+        assert_eq!(steps(&mut ledger, Nanos::from_millis(19_000), id(1)), [Step::Wait(Nanos::from_millis(27_000))]);
     }
 
     #[test]
