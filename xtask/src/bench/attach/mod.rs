@@ -62,7 +62,7 @@ fn measure_all(world: &World, options: &Options, progress: Progress) -> anyhow::
     let disks = options.disks_or(&DISKS);
     let rows = measure(world, &backends, &disks, progress)?;
     let own = Own::read(&driverdom.counters("attaches")?)?;
-    let hot = hot_rows(world, &backends, &disks, progress)?;
+    let hot = hot_rows(world, &backends, &rows, progress)?;
     Ok(Measured { rows, own, hot })
 }
 
@@ -104,18 +104,14 @@ fn row(world: &World, backend: &dyn Backend, volume: Volume, disks: usize) -> Ro
 }
 
 /// Disks attached one by one to a guest of each backend.
-fn hot_rows(
-    world: &World,
-    backends: &[&dyn Backend],
-    disks: &[usize],
-    progress: Progress,
-) -> anyhow::Result<Vec<Value>> {
-    backends.iter().map(|backend| hot_row(world, *backend, disks, progress)).collect()
+fn hot_rows(world: &World, backends: &[&dyn Backend], rows: &[Row], progress: Progress) -> anyhow::Result<Vec<Value>> {
+    backends.iter().map(|backend| hot_row(world, *backend, rows, progress)).collect()
 }
 
-/// As many disks as there are to be measured, or [`HOT_DISKS`].
-fn hot_row(world: &World, backend: &dyn Backend, disks: &[usize], progress: Progress) -> anyhow::Result<Value> {
-    let count = disks.iter().copied().max().unwrap_or(0).min(HOT_DISKS);
+/// As many disks as a guest of this backend's could have, or [`HOT_DISKS`].
+fn hot_row(world: &World, backend: &dyn Backend, rows: &[Row], progress: Progress) -> anyhow::Result<Value> {
+    let well = rows.iter().filter(|row| row.backend == backend.name() && row.failure.is_none());
+    let count = well.map(|row| row.disks).max().unwrap_or(0).min(HOT_DISKS);
     let volume = backend.volumes().first().copied().unwrap_or(Volume::None);
     let name = format!("{}, {count} hot attaches ({})", backend.name(), volume.name());
     let (result, _) = progress.stage(&name, || Ok(hot_attach(&world.dom0, backend, volume, count)))?;
