@@ -1,7 +1,7 @@
 //! RAM volumes: pages of our own; data moves by grant copy, so a request is over in the turn that takes it.
 //!
 //! Requests were checked before they come here: they stay on their volume. A page is made zero by the first request that touches it:
-//! an attach takes no longer for a big volume.
+//! others do not wait while a big volume is made.
 
 use alloc::vec::Vec;
 
@@ -20,28 +20,25 @@ const COPIES_PER_SEGMENT: usize = 2;
 /// A RAM volume's pages. Give them back with [`RamVolume::release`]: dropping it leaks them.
 #[derive(Debug)]
 pub struct RamVolume {
-    pages: Vec<Page>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Page {
-    frame: Mfn,
-    /// Nothing of an earlier owner's is in it.
-    zeroed: bool,
+    pages: Vec<Mfn>,
+    /// A bit for each page in which there is nothing of an earlier owner's.
+    zeroed: Vec<u64>,
 }
 
 impl RamVolume {
     /// A volume that reads as zeros, `None` if there is not enough memory. `bytes` is rounded down to pages.
     pub fn create(bytes: u64, pages: &mut impl Pages) -> Option<Self> {
         let count = usize::try_from(bytes / PAGE_SIZE as u64).ok()?;
-        let mut volume = Self { pages: Vec::new() };
+        let mut volume = Self { pages: Vec::new(), zeroed: Vec::new() };
         volume.pages.try_reserve_exact(count).ok()?;
+        volume.zeroed.try_reserve_exact(count.div_ceil(64)).ok()?;
+        volume.zeroed.resize(count.div_ceil(64), 0);
         while volume.pages.len() < count {
-            let Some(frame) = pages.take_page() else {
+            let Some(page) = pages.take_page() else {
                 volume.release(pages);
                 return None;
             };
-            volume.pages.push(Page { frame, zeroed: false });
+            volume.pages.push(page);
         }
         Some(volume)
     }
@@ -66,16 +63,19 @@ impl RamVolume {
 
     /// Gives its pages back.
     pub fn release(self, pages: &mut impl Pages) {
-        self.pages.into_iter().for_each(|page| pages.give_page(page.frame));
+        self.pages.into_iter().for_each(|page| pages.give_page(page));
     }
 
     /// The page with this byte, and where in it; the page is the volume's own from then on.
     fn place(&mut self, byte: usize, memory: &impl PageBytes) -> (Mfn, usize) {
-        let page = self.pages.get_mut(byte / PAGE_SIZE).expect("requests stay on their volume");
-        if !core::mem::replace(&mut page.zeroed, true) {
-            memory.zero_page(page.frame);
+        let (number, offset) = (byte / PAGE_SIZE, byte % PAGE_SIZE);
+        let page = *self.pages.get(number).expect("requests stay on their volume");
+        let (zeroed, bit) = (self.zeroed.get_mut(number / 64).expect("a bit for each page"), 1 << (number % 64));
+        if *zeroed & bit == 0 {
+            *zeroed |= bit;
+            memory.zero_page(page);
         }
-        (page.frame, byte % PAGE_SIZE)
+        (page, offset)
     }
 }
 

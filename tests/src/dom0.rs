@@ -128,7 +128,9 @@ impl Dom0 {
     /// # Errors
     /// When dom0 does not answer.
     pub fn xenstore(&self, path: &str) -> anyhow::Result<Option<String>> {
+        const NO_NODE: i32 = 2;
         let output = self.ask("read", path, 20)?.wait()?;
+        ensure!(matches!(output.rc, 0 | NO_NODE), "xenstore's {path}: {}", output.err);
         Ok((output.rc == 0).then(|| output.out.trim_end_matches('\n').to_owned()))
     }
 

@@ -130,7 +130,7 @@ impl<'a> Driverdom<'a> {
     pub fn counters(&self, node: &str) -> anyhow::Result<Counters> {
         let path = format!("/local/domain/{}/data/driverdom/{node}", self.domid);
         std::thread::sleep(std::time::Duration::from_secs(3));
-        Ok(Counters::parse(&self.dom0.xenstore(&path)?.unwrap_or_default()))
+        Ok(Counters::parse(&self.dom0.xenstore(&path)?.with_context(|| format!("no {path}"))?))
     }
 
     /// Shuts it down in order, and waits until the domain is gone.

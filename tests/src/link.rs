@@ -77,7 +77,8 @@ impl Link {
         let id = sending.next;
         sending.next += 1;
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, answer);
-        writeln!(sending.stream, "{id} {limit} {verb} {}", BASE64.encode(text)).context("the agent's socket")?;
+        let line = format!("{id} {limit} {verb} {}\n", BASE64.encode(text));
+        sending.stream.write_all(line.as_bytes()).context("the agent's socket")?;
         Ok(answered)
     }
 }

@@ -213,9 +213,10 @@ impl Device {
         let closed_for = closed_at + MIN_REMOVAL_DWELL;
         // Devices that are detached side by side are waited for by different commands, each for 10 s. A destroy waits for no
         // device before it has asked for all.
+        let remove_at = guest.remove_at(self.asked_at).max(closed_for);
         let remove_at = match self.closing {
-            Some(Removal::Forced) => guest.remove_at(self.asked_at).max(closed_for),
-            _ => guest.quiet_until.max(closed_for).min(closed_at + MAX_REMOVAL_DWELL),
+            Some(Removal::Forced) => remove_at,
+            _ => remove_at.min(closed_at + MAX_REMOVAL_DWELL),
         };
         Times { now, hold_until: self.hold_until, remove_at, drain_until: drain_until.unwrap_or_default() }
     }

@@ -43,8 +43,8 @@ pub(super) struct Guest {
     closing: usize,
     /// When dom0 began to remove them by force.
     forced_since: Option<Nanos>,
-    /// When it last began to remove one.
-    last_asked: Nanos,
+    /// When it last began to remove one so.
+    last_forced: Nanos,
     /// Whose directory is being removed. All removals change the directory above, so side by side they would conflict.
     removing: Option<u32>,
     /// Devices whose directories are to be removed after that.
@@ -65,7 +65,6 @@ impl Guest {
     /// `look` is how long it took us to see that.
     pub(super) fn begin_closing(&mut self, now: Nanos, removal: Removal, look: Nanos) {
         self.closing += 1;
-        self.last_asked = now;
         let dwell = match removal {
             Removal::Asked => removal_dwell(self.closing),
             Removal::Forced => self.forced_dwell(now),
@@ -77,13 +76,16 @@ impl Guest {
     /// A destroyed guest's devices go all of them: before the last there is more to come, and dom0 may pause before it.
     fn forced_dwell(&mut self, now: Nanos) -> Nanos {
         self.forced_since.get_or_insert(now);
+        self.last_forced = now;
         if self.closing < self.devices { DESTROY_PAUSE } else { MIN_REMOVAL_DWELL }
     }
 
-    /// When a device may be removed that dom0 began to remove by force at `asked_at`.
+    /// When a device may be removed that dom0 began to remove at `asked_at`. Once dom0 removes devices by force, it is a destroy, and
+    /// all have their place in it, those that it had asked to close before too.
     pub(super) fn remove_at(&self, asked_at: Nanos) -> Nanos {
-        let since = self.forced_since.unwrap_or(asked_at);
-        self.quiet_until.max(self.last_asked + destroy_dwell(asked_at.since(since), self.last_asked.since(since)))
+        let Some(since) = self.forced_since else { return self.quiet_until };
+        let asked_for = self.last_forced.since(since);
+        self.quiet_until.max(self.last_forced + destroy_dwell(asked_at.since(since), asked_for))
     }
 
     /// Whether it is this device's turn to have its directory removed; if not, it will be.
@@ -213,6 +215,26 @@ mod tests {
             let steps: BTreeSet<_> = all.iter().collect();
             assert!(steps.len() <= 16, "{} transactions", steps.len());
         }
+    }
+
+    #[test]
+    fn a_device_that_was_asked_to_close_before_has_its_place_in_a_destroy() {
+        let at = Nanos::from_millis;
+        let mut guest = Guest { devices: 31, ..Guest::default() };
+        guest.begin_closing(at(0), Removal::Asked, Nanos(0));
+        assert_eq!(guest.remove_at(at(0)), at(500));
+        (1..=30).for_each(|asked| guest.begin_closing(at(1_000 + asked * 100), Removal::Forced, Nanos(0)));
+        assert_eq!(guest.remove_at(at(0)).0 / 1_000_000, 4_966, "a third of the 2.9 s of asking after the last");
+    }
+
+    #[test]
+    fn detaches_do_not_hold_up_one_by_force() {
+        let at = Nanos::from_millis;
+        let mut guest = Guest { devices: 20, ..Guest::default() };
+        guest.begin_closing(at(0), Removal::Forced, Nanos(0));
+        assert_eq!(guest.remove_at(at(0)), at(5_000));
+        (1..=8).for_each(|asked| guest.begin_closing(at(1_000 * asked), Removal::Asked, Nanos(0)));
+        assert_eq!(guest.remove_at(at(0)), at(8_500), "half a second after the last of anything");
     }
 
     #[test]

@@ -64,10 +64,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
                 let (request, answers) = (std::mem::take(&mut line), answers.clone());
                 std::thread::spawn(move || answer(&request, &answers));
             }
-            // The rest of the line is still to come.
-            Ok(_) => {}
-            // A host that went in the middle of a line left something that is no text.
-            Err(_) => line.clear(),
+            // A host that went in the middle of a line.
+            Ok(_) | Err(_) => line.clear(),
         }
     }
 }
@@ -91,7 +89,7 @@ fn serve(line: &str) -> anyhow::Result<Said> {
     match verb {
         "bash" => shell::run(&text, limit),
         "until" => shell::until(&text, limit),
-        "put" => bulk::put(&text),
+        "put" => bulk::put(&text, deadline),
         "get" => bulk::get(&text),
         "read" => nodes::read(&text),
         "domid" => nodes::domid(&text),

@@ -31,7 +31,7 @@ const PAUSE_FRACTION: u64 = 3;
 /// How long a device of a destroyed guest stays after the toolstack's last `Closing` to any of them, if that device was asked for
 /// `asked_after` the first, and all within `asked_for`. libxl asks for all, looks at the answers in the same order, which took it 0.35
 /// to 0.44 of that time, and ends them one by one, about as slowly as it asked. So each stays as long as its place in the order took,
-/// two and a half times as long as libxl needs to look; in steps of [`MIN_REMOVAL_DWELL`], for directories to be removed together.
+/// two and a half times as long as libxl needs to look; in steps of [`MIN_REMOVAL_DWELL`], for directories to be removed together, and up to [`MAX_REMOVAL_DWELL`].
 #[must_use]
 pub fn destroy_dwell(asked_after: Nanos, asked_for: Nanos) -> Nanos {
     let steps = asked_after.0.div_ceil(MIN_REMOVAL_DWELL.0).max(1);

@@ -7,6 +7,9 @@ use anyhow::{Context, bail};
 use super::{Said, TIMED_OUT};
 use crate::store::Store;
 
+/// The exit code for a node that is not there.
+const NO_NODE: i32 = 2;
+
 /// What a node is waited to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Expected {
@@ -33,10 +36,10 @@ impl Expected {
     }
 }
 
-/// `PATH`: a node's value; 1 when there is none.
+/// `PATH`: a node's value; [`NO_NODE`] when there is none.
 pub(super) fn read(path: &str) -> anyhow::Result<Said> {
     let values = Store::connect()?.read(&[path.to_owned()])?;
-    Ok(values.into_iter().flatten().next().map_or_else(|| Said::err(1, "no such node"), Said::out))
+    Ok(values.into_iter().flatten().next().map_or_else(|| Said::err(NO_NODE, "no such node"), Said::out))
 }
 
 /// `NAME`: the number of the domain which is called so; 1 when there is none.
@@ -61,7 +64,12 @@ pub(super) fn wait(text: &str, deadline: Instant) -> anyhow::Result<Said> {
     }
     let mut values = store.read(&paths)?;
     loop {
-        let missing = values.iter().zip(&expected).position(|(value, expected)| !expected.holds(value.as_deref()));
+        let mut missing = first_missing(&values, &expected);
+        if missing.is_none() {
+            // Each value is from the moment of its own change: all must hold at once.
+            values = store.read(&paths)?;
+            missing = first_missing(&values, &expected);
+        }
         let Some(missing) = missing else {
             return Ok(Said::out(values.iter().map(|value| printed(value.as_deref())).collect::<Vec<_>>().join("\n")));
         };
@@ -79,6 +87,10 @@ pub(super) fn wait(text: &str, deadline: Instant) -> anyhow::Result<Said> {
             *value = store.read(std::slice::from_ref(path))?.pop().flatten();
         }
     }
+}
+
+fn first_missing(values: &[Option<Vec<u8>>], expected: &[Expected]) -> Option<usize> {
+    values.iter().zip(expected).position(|(value, expected)| !expected.holds(value.as_deref()))
 }
 
 /// `SECONDS PATH`: waits until the node has had its value for so long, and prints it.

@@ -18,6 +18,9 @@ const DIRECTORY: &str = "/run/agent";
 /// How long a command may take to obey the first signal.
 const OBEY: Duration = Duration::from_secs(5);
 
+/// What the last try may take, however late it begins.
+const LAST_TRY: Duration = Duration::from_secs(1);
+
 /// How often a condition is tried.
 const TRY_EVERY: Duration = Duration::from_millis(50);
 
@@ -60,7 +63,8 @@ fn signal(group: u32, name: &str) {
 pub(crate) fn until(condition: &str, limit: Duration) -> anyhow::Result<Said> {
     let deadline = Instant::now() + limit;
     loop {
-        let said = run(condition, limit)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let said = run(condition, left.max(LAST_TRY))?;
         if said.code == 0 {
             return Ok(said);
         }
