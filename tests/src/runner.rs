@@ -63,17 +63,21 @@ struct Known {
 #[must_use]
 pub fn run(planned: &[Scenario], run: &Run) -> Judgement {
     let groups = groups(planned.iter().map(|scenario| (scenario.boot, *scenario)), run.machines);
-    let (waiting, known) = (Mutex::new(groups.into_iter()), Mutex::new(Known::default()));
-    let machine = || {
-        while let Some(group) = { lock(&waiting).next() } {
-            run_group(&group, run, &known);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..run.machines.max(1) {
-            scope.spawn(machine);
-        }
-    });
+    let known = Mutex::new(Known::default());
+    // A machine of two CPUs beside another would be too slow to judge by.
+    let (small, big): (Vec<_>, Vec<_>) = groups.into_iter().partition(|group| group.boot.cpus() == 1);
+    for (groups, machines) in [(small, run.machines.max(1)), (big, 1)] {
+        let waiting = Mutex::new(groups.into_iter());
+        std::thread::scope(|scope| {
+            for _ in 0..machines {
+                scope.spawn(|| {
+                    while let Some(group) = { lock(&waiting).next() } {
+                        run_group(&group, run, &known);
+                    }
+                });
+            }
+        });
+    }
     let Known { reports, ends, .. } = known.into_inner().unwrap_or_else(PoisonError::into_inner);
     let names: Vec<_> = planned.iter().map(|scenario| scenario.name).collect();
     judge(&names, &reports, &ends)

@@ -22,7 +22,7 @@ pub enum Boot {
     Default,
     /// The same with two CPUs: driverdom and guests really run at the same time. The machine of demo, benches and shell.
     TwoCpus,
-    /// The same under oxenstored.
+    /// The default under oxenstored.
     Oxenstored,
     /// Xen without an IOMMU, and no data disks: none could be passed through.
     NoIommu,
@@ -49,10 +49,11 @@ impl Boot {
     }
 
     /// A second CPU takes QEMU's threads more time to keep in step than it gains.
-    fn cpus(self) -> u8 {
+    #[must_use]
+    pub fn cpus(self) -> u8 {
         match self {
-            Self::Default | Self::NoIommu => 1,
-            Self::TwoCpus | Self::Oxenstored => 2,
+            Self::Default | Self::Oxenstored | Self::NoIommu => 1,
+            Self::TwoCpus => 2,
         }
     }
 
