@@ -8,7 +8,7 @@ mod state;
 mod table_tests;
 
 pub use backend::{
-    HOLD_INIT_WAIT, MAX_REMOVAL_DWELL, MIN_REMOVAL_DWELL, Phase, REMOVAL_DWELL_PER_DEVICE, Seen, Step, Times,
-    destroy_dwell, next_step, next_step_draining, removal_dwell,
+    Destroy, HOLD_INIT_WAIT, MAX_REMOVAL_DWELL, MIN_REMOVAL_DWELL, Phase, REMOVAL_DWELL_PER_DEVICE, Seen, Step, Times,
+    next_step, next_step_draining, removal_dwell,
 };
 pub use state::{State, parse_number};

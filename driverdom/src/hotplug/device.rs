@@ -210,10 +210,9 @@ impl Device {
     /// The moments that the table needs.
     pub(super) fn times(&self, now: Nanos, guest: &Guest, drain_until: Option<Nanos>) -> Times {
         let closed_at = self.closed_at.unwrap_or(now);
-        let closed_for = closed_at + MIN_REMOVAL_DWELL;
+        let remove_at = guest.remove_at(self.asked_at).max(closed_at + MIN_REMOVAL_DWELL);
         // Devices that are detached side by side are waited for by different commands, each for 10 s. A destroy waits for no
         // device before it has asked for all.
-        let remove_at = guest.remove_at(self.asked_at).max(closed_for);
         let remove_at = match self.closing {
             Some(Removal::Forced) => remove_at,
             _ => remove_at.min(closed_at + MAX_REMOVAL_DWELL),

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use blkback_core::backend::VbdId;
-use xen_proto::xenbus::{MAX_REMOVAL_DWELL, MIN_REMOVAL_DWELL, destroy_dwell, removal_dwell};
+use xen_proto::xenbus::{Destroy, MAX_REMOVAL_DWELL, MIN_REMOVAL_DWELL, removal_dwell};
 use xen_proto::{DomId, Nanos};
 
 /// Changes of our states, and connections, that a guest may cause in [`CHANGES_INTERVAL`]: this many, and
@@ -41,10 +41,8 @@ pub(super) struct Guest {
     pub(super) devices: usize,
     /// Of these, devices that the toolstack removes.
     closing: usize,
-    /// When dom0 began to remove them by force.
-    forced_since: Option<Nanos>,
-    /// When it last began to remove one so.
-    last_forced: Nanos,
+    /// When dom0 asked for those that it removes by force, if it does.
+    destroy: Option<Destroy>,
     /// Whose directory is being removed. All removals change the directory above, so side by side they would conflict.
     removing: Option<u32>,
     /// Devices whose directories are to be removed after that.
@@ -75,17 +73,14 @@ impl Guest {
 
     /// A destroyed guest's devices go all of them: before the last there is more to come, and dom0 may pause before it.
     fn forced_dwell(&mut self, now: Nanos) -> Nanos {
-        self.forced_since.get_or_insert(now);
-        self.last_forced = now;
+        self.destroy.get_or_insert(Destroy::begin(now)).ask(now);
         if self.closing < self.devices { DESTROY_PAUSE } else { MIN_REMOVAL_DWELL }
     }
 
     /// When a device may be removed that dom0 began to remove at `asked_at`. Once dom0 removes devices by force, it is a destroy, and
     /// all have their place in it, those that it had asked to close before too.
     pub(super) fn remove_at(&self, asked_at: Nanos) -> Nanos {
-        let Some(since) = self.forced_since else { return self.quiet_until };
-        let asked_for = self.last_forced.since(since);
-        self.quiet_until.max(self.last_forced + destroy_dwell(asked_at.since(since), asked_for))
+        self.destroy.map_or(self.quiet_until, |destroy| self.quiet_until.max(destroy.remove_at(asked_at)))
     }
 
     /// Whether it is this device's turn to have its directory removed; if not, it will be.
@@ -137,7 +132,7 @@ impl Guest {
     pub(super) fn end_closing(&mut self) {
         self.closing -= 1;
         if self.closing == 0 {
-            self.forced_since = None;
+            self.destroy = None;
         }
     }
 }

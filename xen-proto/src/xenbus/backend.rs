@@ -28,12 +28,39 @@ pub fn removal_dwell(closing_devices: usize) -> Nanos {
 /// libxl may pause between its last `Closing` and its first look: each device stays for this fraction of the time the asking took.
 const PAUSE_FRACTION: u64 = 3;
 
+/// When the toolstack asked for the devices of a guest that it destroys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destroy {
+    first_asked: Nanos,
+    last_asked: Nanos,
+}
+
+impl Destroy {
+    /// It asks for the first device.
+    #[must_use]
+    pub const fn begin(now: Nanos) -> Self {
+        Self { first_asked: now, last_asked: now }
+    }
+
+    /// It asks for one more.
+    pub const fn ask(&mut self, now: Nanos) {
+        self.last_asked = now;
+    }
+
+    /// When the device may be removed that it asked for at `asked_at`.
+    #[must_use]
+    pub fn remove_at(&self, asked_at: Nanos) -> Nanos {
+        let since = |at: Nanos| at.since(self.first_asked);
+        self.last_asked + destroy_dwell(since(asked_at), since(self.last_asked))
+    }
+}
+
 /// How long a device of a destroyed guest stays after the toolstack's last `Closing` to any of them, if that device was asked for
-/// `asked_after` the first, and all within `asked_for`. libxl asks for all, looks at the answers in the same order, which took it 0.35
-/// to 0.44 of that time, and ends them one by one, about as slowly as it asked. So each stays as long as its place in the order took,
-/// two and a half times as long as libxl needs to look; in steps of [`MIN_REMOVAL_DWELL`], for directories to be removed together, and up to [`MAX_REMOVAL_DWELL`].
-#[must_use]
-pub fn destroy_dwell(asked_after: Nanos, asked_for: Nanos) -> Nanos {
+/// `asked_after` the first was, and all within `asked_for`. libxl asks for all, looks at the answers in the same order, which took
+/// it 0.35 to 0.44 of that time, and ends them one by one, about as slowly as it asked. So each stays as long as its place in the
+/// order took, two and a half times as long as libxl needs to look; in steps of [`MIN_REMOVAL_DWELL`], for directories to be
+/// removed together, and up to [`MAX_REMOVAL_DWELL`].
+pub(super) fn destroy_dwell(asked_after: Nanos, asked_for: Nanos) -> Nanos {
     let steps = asked_after.0.div_ceil(MIN_REMOVAL_DWELL.0).max(1);
     let place = Nanos(MIN_REMOVAL_DWELL.0.saturating_mul(steps));
     place.max(Nanos(asked_for.0 / PAUSE_FRACTION)).min(MAX_REMOVAL_DWELL)

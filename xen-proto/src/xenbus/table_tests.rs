@@ -1,5 +1,6 @@
 //! The table, row by row.
 
+use super::backend::destroy_dwell;
 use super::*;
 use crate::Nanos;
 

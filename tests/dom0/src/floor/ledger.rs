@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use xen_proto::xenbus::{MIN_REMOVAL_DWELL, Phase, Seen, State, Step, Times, destroy_dwell, next_step};
+use xen_proto::xenbus::{Destroy, MIN_REMOVAL_DWELL, Phase, Seen, State, Step, Times, next_step};
 use xen_proto::{DomId, Nanos};
 
 use crate::paths::VbdId;
@@ -44,9 +44,8 @@ struct Device {
 struct Guest {
     devices: usize,
     closing: usize,
-    closing_since: Option<Nanos>,
-    /// When the toolstack last began to remove one.
-    last_asked: Nanos,
+    /// When the toolstack asked for those that it removes, if it does.
+    destroy: Option<Destroy>,
 }
 
 impl Ledger {
@@ -78,7 +77,8 @@ impl Ledger {
         let (Some(device), Some(guest)) = (self.devices.get_mut(&id), self.guests.get(&id.guest)) else {
             return Step::Rest;
         };
-        let remove_at = guest.remove_at(device.asked_at).max(device.closed_at.unwrap_or(now) + MIN_REMOVAL_DWELL);
+        let closed_for = device.closed_at.unwrap_or(now) + MIN_REMOVAL_DWELL;
+        let remove_at = guest.destroy.map_or(closed_for, |destroy| destroy.remove_at(device.asked_at).max(closed_for));
         let times = Times { now, hold_until: device.hold_until, remove_at, drain_until: Nanos::default() };
         let step = next_step(device.phase, device.seen, times);
         device.seen.frontend_before = device.seen.frontend;
@@ -156,20 +156,13 @@ impl Guest {
     /// The dwell of all begins anew with each that the toolstack begins to remove.
     fn begin_closing(&mut self, now: Nanos) {
         self.closing += 1;
-        self.closing_since.get_or_insert(now);
-        self.last_asked = now;
-    }
-
-    /// When a device may be removed that it began to remove at `asked_at`.
-    fn remove_at(&self, asked_at: Nanos) -> Nanos {
-        let since = self.closing_since.unwrap_or(asked_at);
-        self.last_asked + destroy_dwell(asked_at.since(since), self.last_asked.since(since))
+        self.destroy.get_or_insert(Destroy::begin(now)).ask(now);
     }
 
     fn end_closing(&mut self) {
         self.closing -= 1;
         if self.closing == 0 {
-            self.closing_since = None;
+            self.destroy = None;
         }
     }
 }
