@@ -11,6 +11,8 @@ use xen_proto::xenbus::parse_number;
 pub(super) const BACKEND: &str = "backend";
 /// All our block devices.
 pub(super) const VBDS: &str = "backend/vbd";
+/// Our notes on why devices do not work. The directory above is the toolstack's.
+pub(super) const REASONS: &str = "error/backend";
 /// How the toolstack wants the domain to end.
 pub(super) const SHUTDOWN: &str = "control/shutdown";
 /// The key that a person pressed, as it were.
@@ -40,7 +42,7 @@ pub(super) fn frontend(id: VbdId) -> String {
 
 /// Our notes on why a guest's devices do not work.
 pub(super) fn reasons(domain: DomId) -> String {
-    format!("error/backend/vbd/{domain}")
+    format!("{REASONS}/vbd/{domain}")
 }
 
 /// Our note on why a device does not work.

@@ -35,13 +35,18 @@ impl Reasons {
         others.min_by_key(|(_, written)| **written).map(|(oldest, _)| *oldest)
     }
 
-    /// Takes down that a note goes. Returns the path to be removed, if there was a note: with the last one of a guest goes
-    /// what is above it, lest empty directories of dead guests pile up.
+    /// Takes down that a note goes. Returns the path to be removed, if there was a note: with the last one of a guest, and with
+    /// the last of all, goes what is above it, lest empty directories pile up.
     pub(super) fn remove(&mut self, id: VbdId) -> Option<String> {
         self.notes.remove(&id)?;
         let of_guest = VbdId { device: 0, ..id }..=VbdId { device: u32::MAX, ..id };
-        let last = self.notes.range(of_guest).next().is_none();
-        Some(if last { paths::reasons(id.domain) } else { paths::reason(id) })
+        Some(if self.notes.is_empty() {
+            paths::REASONS.into()
+        } else if self.notes.range(of_guest).next().is_none() {
+            paths::reasons(id.domain)
+        } else {
+            paths::reason(id)
+        })
     }
 
     /// A note that is too old.
@@ -82,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_note_of_a_guest_takes_the_guests_directory_with_it() {
+    fn the_last_note_takes_the_directories_above_it_with_it() {
         let mut reasons = Reasons::default();
         for (now, note) in [(1, id(5, 1)), (2, id(5, 2)), (3, id(6, 1))] {
             assert_eq!(reasons.add(Nanos(now), note), None);
@@ -90,6 +95,7 @@ mod tests {
         assert_eq!(reasons.remove(id(5, 1)).as_deref(), Some("error/backend/vbd/5/1"));
         assert_eq!(reasons.remove(id(5, 1)), None);
         assert_eq!(reasons.remove(id(5, 2)).as_deref(), Some("error/backend/vbd/5"));
+        assert_eq!(reasons.remove(id(6, 1)).as_deref(), Some("error/backend"));
     }
 
     #[test]

@@ -78,11 +78,10 @@ fn hot_attach(world: &mut World) -> anyhow::Result<()> {
     // What stays is made in the first rounds: directories, pools.
     round(0)?;
     round(1)?;
-    let before = Footprint::take(dom0, &driverdom)?;
-    for number in 2..10 {
-        round(number).with_context(|| format!("round {number}"))?;
-    }
-    before.check_again_with_heap(dom0, &driverdom)
+    let mut numbers = 2..;
+    Footprint::check_rounds(dom0, &driverdom, || {
+        numbers.by_ref().take(8).try_for_each(|number| round(number).with_context(|| format!("round {number}")))
+    })
 }
 
 fn ready_before_the_backend(world: &mut World) -> anyhow::Result<()> {
@@ -160,7 +159,7 @@ fn storm(world: &mut World) -> anyhow::Result<()> {
     let wild = TestFront::create(dom0, &TestFrontConfig::new("f-wild").disk("xvda", "rw", "gpt:demo"))?;
     wild.step("connect vbd=all")?;
     let calm = TestFront::create(dom0, &TestFrontConfig::new("f-calm"))?;
-    // The first time makes the directories above the device's and above its reasons, which stay.
+    // The first time makes the directories above the device's, which stay.
     attach_and_detach(dom0, &driverdom, &calm)?;
     wild.steps(&["storm vbd=all n=50", "reconnect vbd=all"])?;
     let before = Footprint::take(dom0, &driverdom)?;

@@ -41,9 +41,7 @@ fn twenty_rounds(world: &mut World) -> anyhow::Result<()> {
     let guest = world.linux(&LinuxConfig::new("s-rounds").disk("xvda", "rw", "gpt:demo"))?;
     // The first rounds make what stays, on both sides: directories, pools.
     rounds(&world.dom0, &driverdom, &guest, 2)?;
-    let before = Footprint::take(&world.dom0, &driverdom)?;
-    rounds(&world.dom0, &driverdom, &guest, ROUNDS)?;
-    before.check_again_with_heap(&world.dom0, &driverdom)
+    Footprint::check_rounds(&world.dom0, &driverdom, || rounds(&world.dom0, &driverdom, &guest, ROUNDS))
 }
 
 /// Attaches `xvdb`, writes to it, reads that back and detaches it, `count` times; all must succeed, and xl say nothing.
@@ -101,9 +99,8 @@ fn dom0_as_frontend(world: &mut World) -> anyhow::Result<()> {
     };
     // The first vbd of all makes what stays.
     round("mkfs.ext4 -q -F /dev/xvda", 0)?;
-    let before = Footprint::take(dom0, &driverdom)?;
-    round("true", 1)?;
-    before.check_again_with_heap(dom0, &driverdom)?;
+    let mut numbers = 1..;
+    Footprint::check_rounds(dom0, &driverdom, || round("true", numbers.next().unwrap_or_default()))?;
 
     attach(dom0, &driverdom, "0", "xvda", "r", "gpt:second")?;
     xl_quietly(dom0, "block-detach 0 xvda", 60)?;

@@ -173,7 +173,7 @@ fn nonsense_in_its_keys_fails_that_device_alone_and_with_a_reason() {
         world.run();
         assert_eq!(world.own(DISK), "4", "{key}");
         assert_eq!(world.reason(DISK), None);
-        assert_eq!(world.home("error/backend/vbd/5"), None, "nor its directories");
+        assert_eq!(world.home("error/backend"), None, "nor its directories");
     }
 }
 

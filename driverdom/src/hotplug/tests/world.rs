@@ -310,10 +310,7 @@ impl World {
         let allowed: BTreeSet<String> = ours
             .iter()
             .map(|path| format!("{home}{path}"))
-            .chain(
-                ["/device", "/device/vbd", "/error", "/error/backend", "/error/backend/vbd"]
-                    .map(|path| format!("{home}{path}")),
-            )
+            .chain(["/device", "/device/vbd", "/error"].map(|path| format!("{home}{path}")))
             .collect();
         let left: Vec<_> =
             self.store.below(&home).into_iter().filter(|path| !allowed.contains(*path)).map(String::from).collect();
