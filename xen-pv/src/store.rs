@@ -1,6 +1,6 @@
 //! xenstore's ring (`struct xenstore_domain_interface`, io/xs_wire.h): bytes to and from xenstored, without waiting.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{Ordering, fence};
 
 use xen_proto::Port;
 
@@ -27,34 +27,37 @@ impl StoreRing {
     }
 
     /// Reads what is there, up to `into.len()` bytes; 0: nothing now.
+    #[expect(clippy::cast_possible_truncation, reason = "at most the ring's size")]
     pub fn read(&mut self, into: &mut [u8]) -> usize {
         let ring = self.ring;
         let cons = ring.rsp_cons.load(Ordering::Relaxed);
         let waiting = self.filled(ring.rsp_prod.load(Ordering::Acquire), cons).unwrap_or(0);
         let len = waiting.min(into.len());
-        ring::copy_out(&ring.rsp, cons, &mut into[..len]);
-        self.advance(&ring.rsp_cons, cons, len);
+        if len > 0 {
+            ring::copy_out(&ring.rsp, cons, &mut into[..len]);
+            ring.rsp_cons.store(cons.wrapping_add(len as u32), Ordering::Release);
+            // xenstored waits for room only if it filled the ring, which it may just have done; it looks again after that.
+            fence(Ordering::SeqCst);
+            if ring.rsp_prod.load(Ordering::Relaxed).wrapping_sub(cons) as usize >= XENSTORE_RING_SIZE {
+                event::notify(self.port);
+            }
+        }
         len
     }
 
     /// Writes as many bytes as there is room for; 0: no room now.
+    #[expect(clippy::cast_possible_truncation, reason = "at most the ring's size")]
     pub fn write(&mut self, from: &[u8]) -> usize {
         let ring = self.ring;
         let prod = ring.req_prod.load(Ordering::Relaxed);
         let filled = self.filled(prod, ring.req_cons.load(Ordering::Acquire)).unwrap_or(XENSTORE_RING_SIZE);
         let len = (XENSTORE_RING_SIZE - filled).min(from.len());
-        ring::copy_in(&ring.req, prod, &from[..len]);
-        self.advance(&ring.req_prod, prod, len);
-        len
-    }
-
-    /// Moves an index of ours and tells xenstored.
-    fn advance(&self, index: &AtomicU32, from: u32, by: usize) {
-        if by > 0 {
-            #[expect(clippy::cast_possible_truncation, reason = "at most the ring's size")]
-            index.store(from.wrapping_add(by as u32), Ordering::Release);
+        if len > 0 {
+            ring::copy_in(&ring.req, prod, &from[..len]);
+            ring.req_prod.store(prod.wrapping_add(len as u32), Ordering::Release);
             event::notify(self.port);
         }
+        len
     }
 
     /// Bytes between two indices. Impossible ones stop this direction: there is nobody to tell but the log.
