@@ -12,12 +12,14 @@ use crate::{event, ring};
 pub struct StoreRing {
     ring: &'static StoreInterface,
     port: Port,
+    /// Where we had read to before the last bytes that we took.
+    read_before: u32,
     told_broken: bool,
 }
 
 impl StoreRing {
-    pub(crate) const fn new(ring: &'static StoreInterface, port: Port) -> Self {
-        Self { ring, port, told_broken: false }
+    pub(crate) fn new(ring: &'static StoreInterface, port: Port) -> Self {
+        Self { ring, port, read_before: ring.rsp_cons.load(Ordering::Relaxed), told_broken: false }
     }
 
     /// The port whose events say that there is something to read or room to write.
@@ -36,11 +38,14 @@ impl StoreRing {
         if len > 0 {
             ring::copy_out(&ring.rsp, cons, &mut into[..len]);
             ring.rsp_cons.store(cons.wrapping_add(len as u32), Ordering::Release);
-            // xenstored waits for room only if it filled the ring, which it may just have done; it looks again after that.
+            // xenstored waits for room only if it filled the ring, maybe just now, and as far as it knew: oxenstored may have
+            // looked where we were, copied its bytes while we took the others, and not look again.
             fence(Ordering::SeqCst);
-            if ring.rsp_prod.load(Ordering::Relaxed).wrapping_sub(cons) as usize >= XENSTORE_RING_SIZE {
+            let filled = ring.rsp_prod.load(Ordering::Relaxed).wrapping_sub(self.read_before);
+            if filled as usize >= XENSTORE_RING_SIZE {
                 event::notify(self.port);
             }
+            self.read_before = cons;
         }
         len
     }

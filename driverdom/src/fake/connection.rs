@@ -6,14 +6,16 @@ use xen_proto::DomId;
 use xen_proto::xenstore::{Header, Kind};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::store::{Errno, Store};
+use super::store::{Errno, Flavour, Store};
 
 /// The connection of a domain.
 pub struct Connection {
     domain: DomId,
     incoming: Vec<u8>,
     requests: VecDeque<Request>,
-    outgoing: Vec<u8>,
+    /// Messages that are still to be sent, the first of them from this byte on.
+    outgoing: VecDeque<Vec<u8>>,
+    sent_of_first: usize,
     /// Transactions and the nodes they have read, with whether they were there.
     read: BTreeMap<(u32, String), bool>,
     /// Requests served so far.
@@ -41,7 +43,8 @@ impl Connection {
             domain,
             incoming: Vec::new(),
             requests: VecDeque::new(),
-            outgoing: Vec::new(),
+            outgoing: VecDeque::new(),
+            sent_of_first: 0,
             read: BTreeMap::new(),
             served: 0,
             bytes_received: 0,
@@ -74,7 +77,7 @@ impl Connection {
         self.requests.is_empty() && self.outgoing.is_empty()
     }
 
-    /// Serves one request; before its reply go the events that came up so far.
+    /// Serves one request; before its reply go the events that came up so far, but for those that xenstored still has to send.
     pub fn serve(&mut self, store: &mut Store) {
         let request = self.requests.pop_front();
         let reply = request.map(|request| {
@@ -83,31 +86,40 @@ impl Connection {
             (request.header, result)
         });
         while let Some((path, token)) = store.next_event(self.domain) {
-            self.events += 1;
-            self.message(Kind::WATCH_EVENT.0, 0, 0, format!("{path}\0{token}\0").as_bytes());
+            let event = message(Kind::WATCH_EVENT.0, 0, 0, format!("{path}\0{token}\0").as_bytes());
+            let unsent = usize::from(self.sent_of_first > 0);
+            let merged = store.flavour == Flavour::C && self.outgoing.iter().skip(unsent).any(|other| *other == event);
+            if !merged {
+                self.events += 1;
+                self.outgoing.push_back(event);
+            }
         }
         if let Some((header, result)) = reply {
             let (kind, payload) = match result {
                 Ok(payload) => (header.kind.get(), payload),
                 Err(errno) => (Kind::ERROR.0, format!("{errno}\0").into_bytes()),
             };
-            self.message(kind, header.request.get(), header.transaction.get(), &payload);
+            self.outgoing.push_back(message(kind, header.request.get(), header.transaction.get(), &payload));
         }
     }
 
     /// Bytes for the domain, at most so many.
     pub fn send(&mut self, most: usize) -> Vec<u8> {
-        let count = most.min(self.outgoing.len());
-        self.bytes_sent += count;
-        self.outgoing.drain(..count).collect()
-    }
-
-    fn message(&mut self, kind: u32, request: u32, transaction: u32, payload: &[u8]) {
-        let len = u32::try_from(payload.len()).expect("short");
-        let header =
-            Header { kind: kind.into(), request: request.into(), transaction: transaction.into(), len: len.into() };
-        self.outgoing.extend_from_slice(header.as_bytes());
-        self.outgoing.extend_from_slice(payload);
+        let mut bytes = Vec::new();
+        while bytes.len() < most
+            && let Some(first) = self.outgoing.front()
+        {
+            let rest = &first[self.sent_of_first..];
+            let count = rest.len().min(most - bytes.len());
+            bytes.extend_from_slice(&rest[..count]);
+            self.sent_of_first += count;
+            if self.sent_of_first == first.len() {
+                self.outgoing.pop_front();
+                self.sent_of_first = 0;
+            }
+        }
+        self.bytes_sent += bytes.len();
+        bytes
     }
 
     fn answer(&mut self, store: &mut Store, request: &Request) -> Result<Vec<u8>, Errno> {
@@ -202,6 +214,13 @@ impl Connection {
             self.effects.extend(ended.into_iter().map(|(_, path, value)| (path, value)));
         }
     }
+}
+
+fn message(kind: u32, request: u32, transaction: u32, payload: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(payload.len()).expect("short");
+    let header =
+        Header { kind: kind.into(), request: request.into(), transaction: transaction.into(), len: len.into() };
+    [header.as_bytes(), payload].concat()
 }
 
 /// A string up to its zero byte, and what follows.

@@ -9,10 +9,10 @@ use xen_proto::xenbus::{Phase, Seen, State, Step, next_step, next_step_draining}
 
 use super::batch::Batch;
 use super::change::{Change, Kind};
-use super::device::{Activity, Changed, Device, Question, Verdict};
+use super::device::{Activity, Device, Question, Verdict};
 use super::engine::{DRAINING_VOLUME_PATIENCE, Hotplug, Turn};
 use super::task::{Purpose, Stage, Task};
-use super::{Action, Claim};
+use super::{Action, Claim, paths};
 
 /// What is next for a device.
 enum Next {
@@ -35,7 +35,10 @@ impl Hotplug {
     pub(super) fn begin(&mut self, turn: &mut Turn<'_>, id: VbdId) {
         let Some(device) = self.devices.get_mut(&id) else { panic!("{id:?} was queued and is not there") };
         device.activity = Activity::Running(None);
-        if device.changed.is_empty() { self.decide(turn, id) } else { self.refresh(turn, id) }
+        // The transaction that offers a volume looks for itself whether its directory is still the one that was read; the
+        // events of its making, which come one by one, need no look before.
+        let look_first = device.changed && device.phase != Phase::Opened;
+        if look_first { self.refresh(turn, id) } else { self.decide(turn, id) }
     }
 
     /// Does what is next for a device that has a place and no task. What changed since its nodes were read is for the next
@@ -85,6 +88,12 @@ impl Hotplug {
             _ => step,
         };
         let after_others = step == Step::Remove && !guest.may_remove(id.device);
+        if seen.own.is_some() && !guest.watched {
+            // The guest's devices are read again when the watch is there, so nothing is missed.
+            guest.watched = true;
+            let request = turn.client.watch(&paths::frontends(id.domain), &id.domain.to_string());
+            self.expect(Purpose::WatchGuest(id.domain), request);
+        }
         // The table writes only where there is a state to go from.
         let own = seen.own.unwrap_or(State::UNKNOWN);
         let change = |kind| Next::Change(Change { kind, own, online: seen.online });
@@ -170,7 +179,7 @@ impl Hotplug {
         self.give_up_place(id);
         if let Some(device) = self.devices.get_mut(&id) {
             device.activity = Activity::Idle;
-            if !device.changed.is_empty() {
+            if device.changed {
                 self.enqueue(id);
             }
         }
@@ -181,7 +190,7 @@ impl Hotplug {
         self.give_up_place(id);
         self.set_timer(id, turn.now + span);
         if let Some(device) = self.devices.get_mut(&id) {
-            device.changed = Changed::all();
+            device.changed = true;
             device.activity = Activity::Idle;
         }
     }

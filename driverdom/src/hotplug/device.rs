@@ -21,7 +21,8 @@ const MAX_TARGET: usize = 256;
 pub(super) struct Device {
     pub(super) phase: Phase,
     pub(super) activity: Activity,
-    pub(super) changed: Changed,
+    /// Its nodes may have changed since they were last read.
+    pub(super) changed: bool,
     /// As last read; none before the first time.
     pub(super) seen: Option<Seen>,
     /// As last read; none once it has been used.
@@ -53,17 +54,6 @@ pub(super) struct Device {
     pub(super) timer: Option<Nanos>,
     /// Transactions that failed in a row by others' changes.
     pub(super) conflicts: u32,
-}
-
-bitflags::bitflags! {
-    /// What may have changed since it was last read.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(super) struct Changed: u8 {
-        /// Our nodes, by the toolstack or by us.
-        const BACKEND = 1;
-        /// The frontend's nodes.
-        const FRONTEND = 2;
-    }
 }
 
 /// What is under way for a device.
@@ -137,7 +127,7 @@ impl Device {
         Self {
             phase: Phase::Fresh,
             activity: Activity::Idle,
-            changed: Changed::all(),
+            changed: true,
             seen: None,
             config: None,
             verdict: None,

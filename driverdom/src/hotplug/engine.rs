@@ -9,12 +9,12 @@ use xen_proto::xenstore::{Client, Event, Payload, QueueError, RequestId, StoreEr
 use xen_proto::{DomId, Nanos};
 
 use super::control::Control;
-use super::device::{Activity, Changed, Device, Question, Verdict};
+use super::device::{Activity, Device, Question, Verdict};
 use super::guest::{FairQueue, Guest};
 use super::listing::Listing;
 use super::paths::{self, Change};
 use super::reasons::{self, Reasons};
-use super::task::{Purpose, Stage};
+use super::task::Purpose;
 use super::{Action, Answer, FlushCache, Statistics};
 
 /// Tasks under way at once; each has at most one transaction, of which the client allows
@@ -169,7 +169,7 @@ impl Hotplug {
             (Question::Connect, Answer::ConnectFailed(reason)) => device.verdict = Some(Verdict::Fail(reason)),
             (Question::Disconnect, Answer::Disconnected) => {
                 // It may have taken long.
-                device.changed = Changed::all();
+                device.changed = true;
                 self.set_phase(id, Phase::Ready);
             }
             (question, answer) => panic!("{answer:?} for {id:?} is no answer to {question:?}"),
@@ -268,9 +268,7 @@ impl Hotplug {
                 self.actions.push_back(Action::Unusable(alloc::format!("cannot watch our backends: {error:?}")));
             }
             // What the guest wrote between our first look and the watch is seen now.
-            (Purpose::WatchGuest(domain), Ok(_) | Err(StoreError::Exists)) => {
-                self.guest_changed(domain, Changed::FRONTEND);
-            }
+            (Purpose::WatchGuest(domain), Ok(_) | Err(StoreError::Exists)) => self.guest_changed(domain),
             (Purpose::WatchGuest(domain), Err(error)) => self.watch_failed(domain, error),
             (Purpose::ListKinds, Ok(Payload::Children(kinds))) => {
                 kinds.iter().filter(|kind| *kind != "vbd").for_each(|kind| self.log_other_kind(kind));
@@ -305,13 +303,11 @@ impl Hotplug {
     }
 
     fn device_reply(&mut self, id: VbdId, slot: usize, result: Result<Payload, StoreError>) {
-        let Some(Device { activity: Activity::Running(Some(task)), changed, .. }) = self.devices.get_mut(&id) else {
-            panic!("a reply for {id:?}, which has no task")
-        };
-        if matches!(task.stage, Stage::Refresh) && slot == 0 {
-            // xenstored sends events and replies in the order of what it did: what changed so far is in what it reads now.
-            *changed = Changed::empty();
-        }
+        let task = self.devices.get_mut(&id).and_then(|device| match &mut device.activity {
+            Activity::Running(task) => task.as_mut(),
+            _ => None,
+        });
+        let Some(task) = task else { panic!("a reply for {id:?}, which has no task") };
         task.batch.reply(slot, result);
         if task.batch.is_complete() {
             self.complete.push_back(id);
@@ -338,7 +334,7 @@ impl Hotplug {
     fn backend_changed(&mut self, now: Nanos, path: &str) {
         match paths::backend_change(path) {
             Change::Device(id) => self.found(now, id),
-            Change::Guest(domain) => self.guest_changed(domain, Changed::BACKEND),
+            Change::Guest(domain) => self.guest_changed(domain),
             Change::All => self.all_changed(),
             Change::OtherKind(kind) => self.log_other_kind(kind),
             Change::Nothing => {}
@@ -347,15 +343,15 @@ impl Hotplug {
 
     fn frontend_changed(&mut self, domain: DomId, path: &str) {
         match paths::frontend_change(domain, path) {
-            Change::Device(id) => self.changed(id, Changed::FRONTEND),
-            Change::Guest(domain) => self.guest_changed(domain, Changed::FRONTEND),
+            Change::Device(id) => self.changed(id),
+            Change::Guest(domain) => self.guest_changed(domain),
             _ => {}
         }
     }
 
-    fn guest_changed(&mut self, domain: DomId, what: Changed) {
+    fn guest_changed(&mut self, domain: DomId) {
         for id in self.of_guest(domain) {
-            self.changed(id, what);
+            self.changed(id);
         }
     }
 
@@ -371,14 +367,14 @@ impl Hotplug {
             vacant.insert(Device::new(now));
             self.guests.entry(id.domain).or_default().devices += 1;
         }
-        self.changed(id, Changed::BACKEND);
+        self.changed(id);
     }
 
     /// Something above all devices changed, which is rare.
     fn all_changed(&mut self) {
         let all: alloc::vec::Vec<VbdId> = self.devices.keys().copied().collect();
         for id in all {
-            self.changed(id, Changed::all());
+            self.changed(id);
         }
     }
 
@@ -388,9 +384,9 @@ impl Hotplug {
     }
 
     /// The device's nodes may have changed.
-    pub(super) fn changed(&mut self, id: VbdId, what: Changed) {
+    pub(super) fn changed(&mut self, id: VbdId) {
         if let Some(device) = self.devices.get_mut(&id) {
-            device.changed |= what;
+            device.changed = true;
             self.enqueue(id);
         }
     }

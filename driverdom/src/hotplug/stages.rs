@@ -10,7 +10,7 @@ use xen_proto::xenstore::{End, Payload, StoreError};
 
 use super::batch::Batch;
 use super::change::{Change, Kind, Operation, Outcome, is_online};
-use super::device::{Activity, Changed, Config, Question, Verdict};
+use super::device::{Activity, Config, Question, Verdict};
 use super::engine::{Hotplug, Turn};
 use super::frontend::{self, Found};
 use super::task::{CONFIG, CONFIG_SLOT, FRONTEND_SLOT, Purpose, REFRESH, Stage, Task};
@@ -74,19 +74,14 @@ impl Hotplug {
 
     /// Devices that were to be removed along with this one are looked at: whether they have been, or are still to be.
     fn look_at_others(&mut self, id: VbdId, change: &Change) {
-        change.others().iter().for_each(|device| self.changed(VbdId { device: *device, ..id }, Changed::BACKEND));
+        change.others().iter().for_each(|device| self.changed(VbdId { device: *device, ..id }));
     }
 
     pub(super) fn refresh(&mut self, turn: &mut Turn<'_>, id: VbdId) {
-        let (Some(device), Some(guest)) = (self.devices.get_mut(&id), self.guests.get_mut(&id.domain)) else { return };
+        let Some(device) = self.devices.get_mut(&id) else { return };
+        device.changed = false;
         device.refresh_began = turn.now;
         let config = if device.phase == Phase::Fresh { &CONFIG[..] } else { &[] };
-        if !guest.watched {
-            // First, so that nothing is missed that the frontend does after our look.
-            guest.watched = true;
-            let request = turn.client.watch(&paths::frontends(id.domain), &id.domain.to_string());
-            self.expect(Purpose::WatchGuest(id.domain), request);
-        }
         let directory = paths::backend(id);
         let ours = |key: &&str| format!("{directory}/{key}");
         let theirs = [format!("{}/state", paths::frontend(id))];
@@ -151,7 +146,7 @@ impl Hotplug {
         match rings {
             Ok(rings) => self.ask(id, Question::Connect, Action::Connect { device: id, rings }),
             // They may make no sense because they are gone: its state is looked at before it is blamed.
-            Err(_) if !device.changed.is_empty() => self.finish(id),
+            Err(_) if device.changed => self.finish(id),
             Err(reason) => {
                 device.verdict = Some(Verdict::Fail(reason));
                 self.decide(turn, id);
@@ -193,8 +188,6 @@ impl Hotplug {
     fn committed(&mut self, turn: &mut Turn<'_>, id: VbdId, change: Change) {
         let Some(device) = self.devices.get_mut(&id) else { return };
         device.conflicts = 0;
-        // Nobody but us changed what the transaction read: else it would have failed. xenstored sent our own events before.
-        device.changed.remove(Changed::BACKEND);
         match change.kind {
             Kind::Offer => {
                 if change.own == State::INITIALISING {
@@ -242,7 +235,7 @@ impl Hotplug {
     /// The directory is not what it was: the device waits for its next turn to be looked at.
     fn look_again(&mut self, id: VbdId) {
         if let Some(device) = self.devices.get_mut(&id) {
-            device.changed = Changed::all();
+            device.changed = true;
         }
         self.finish(id);
     }
@@ -278,7 +271,7 @@ impl Hotplug {
 
     /// The directory is gone and nothing is held.
     pub(super) fn forget(&mut self, turn: &mut Turn<'_>, id: VbdId) {
-        if self.devices.get(&id).is_some_and(|device| !device.changed.is_empty()) {
+        if self.devices.get(&id).is_some_and(|device| device.changed) {
             // It may be there again.
             return self.finish(id);
         }

@@ -17,8 +17,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     run: data_never_passes_through,
 }];
 
-/// How slow the disk is made, in bytes a second, for requests to pile up; and the guest's requests: writers and bytes of each.
-const SLOW: u64 = 1 << 20;
+/// How slow the disk is made, in bytes a second, for requests to pile up: each of a MiB takes a quarter of a minute.
+const SLOW: u64 = 1 << 16;
+/// The guest's requests.
 const WRITERS: u32 = 24;
 const MEMORY_MIB: u32 = 8;
 
@@ -36,14 +37,10 @@ fn data_never_passes_through(world: &mut World) -> anyhow::Result<()> {
         "for i in $(seq {WRITERS}); do dd if=/dev/zero of=/dev/xvda bs=1M count=1 seek=$i oflag=direct status=none & done; wait"
     );
     let writing = guest.begin(&write, 300)?;
-    let mut pins = Pins::default();
-    // The writers start one after the other; once enough of them wait for the slow disk, one list shows it.
-    for _ in 0..20 {
-        pins = Pins::of(world, owner, driverdom.domid)?;
-        if pins.device_only * PAGE > u64::from(MEMORY_MIB) << 20 {
-            break;
-        }
-    }
+    // Two may be over by the time that the last writer starts.
+    let waiting = format!("read r w < /sys/block/xvda/inflight; [ $w -ge {} ]", WRITERS - 2);
+    guest.check(&format!("until {waiting}; do usleep 100000; done"), 200)?;
+    let pins = Pins::of(world, owner, driverdom.domid)?;
     throttle(&mut world.qmp, 0)?;
     let written = writing.wait()?;
     ensure!(written.rc == 0, "the writers failed: {written:?}");

@@ -76,7 +76,7 @@ impl Footprint {
         let before = Self::take(dom0, driverdom)?;
         rounds()?;
         before.check_again(dom0, driverdom)?;
-        if before.heap_growth(dom0, driverdom)? <= HEAP_SLACK {
+        if before.leaks(dom0, driverdom, HEAP_SLACK)?.is_empty() {
             return Ok(());
         }
         let grown = Self::take(dom0, driverdom)?;
