@@ -8,12 +8,13 @@
 //! **The sleep protocol**: before sleeping the consumer says up to where it knows of nothing new (`req_event`), then looks again;
 //! the producer publishes, then reads `req_event` and notifies if it was crossed. Each side does a full barrier between its store
 //! and its load, so at least one of them sees the other. `tests/loom_ring.rs` proves it on [`BackRing`] itself, and two broken
-//! variants of it, made by cfg, must be caught:
+//! variants of it, made by cfg (see build.rs), must be caught:
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test -p xen-proto --release --test loom_ring                                # passes
-//! RUSTFLAGS="--cfg loom --cfg mutant_no_fence" cargo test -p xen-proto --release --test loom_ring          # must fail
-//! RUSTFLAGS="--cfg loom --cfg mutant_no_final_check" cargo test -p xen-proto --release --test loom_ring    # must fail
+//! export RUSTFLAGS="--cfg loom"
+//! cargo test -p xen-proto --release --test loom_ring                               # passes
+//! RING_MUTANT=no_fence cargo test -p xen-proto --release --test loom_ring          # must fail
+//! RING_MUTANT=no_final_check cargo test -p xen-proto --release --test loom_ring    # must fail
 //! ```
 
 mod back;

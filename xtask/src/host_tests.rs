@@ -14,14 +14,18 @@ pub(crate) fn workspace(project: &Project) -> anyhow::Result<()> {
 
 /// The model check of the shipped ring.
 pub(crate) fn loom(project: &Project) -> anyhow::Result<()> {
-    run_command(loom_command(project, "--cfg loom").args(LOOM_TEST))
+    run_command(loom_command(project).args(LOOM_TEST))
 }
 
 /// The same on a ring that `mutant` breaks: it must build, and must fail as a test.
 pub(crate) fn loom_mutant(project: &Project, mutant: &str) -> anyhow::Result<()> {
-    let flags = format!("--cfg loom --cfg {mutant}");
-    run_command(loom_command(project, &flags).args(LOOM_TEST).arg("--no-run"))?;
-    let output = loom_command(project, &flags).args(LOOM_TEST).output()?;
+    let command = || {
+        let mut cargo = loom_command(project);
+        cargo.env("RING_MUTANT", mutant).args(LOOM_TEST);
+        cargo
+    };
+    run_command(command().arg("--no-run"))?;
+    let output = command().output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(!output.status.success(), "the broken ring passes: the check shows nothing");
     if !said.contains("test result: FAILED") {
@@ -33,9 +37,9 @@ pub(crate) fn loom_mutant(project: &Project, mutant: &str) -> anyhow::Result<()>
 const LOOM_TEST: [&str; 7] = ["test", "--quiet", "-p", "xen-proto", "--release", "--test", "loom_ring"];
 
 /// Loom's build has flags of its own, and so a target directory of its own.
-fn loom_command(project: &Project, flags: &str) -> Command {
+fn loom_command(project: &Project) -> Command {
     let mut cargo = cargo(project);
-    cargo.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", project.target.join("loom"));
+    cargo.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", project.target.join("loom"));
     cargo
 }
 

@@ -1,7 +1,7 @@
 //! `cargo xtask shell`: dom0 for a person, or for a script.
 //!
-//! Without `--exec` the terminal becomes dom0's console. With it, each command runs in dom0 and its output is printed.
-//! `--keep` leaves the machine running, to be used again with `--attach`.
+//! Without `--exec` driverdom serves a guest's disk, and the terminal becomes dom0's console. With it, each command runs in dom0 and
+//! its output is printed. `--keep` leaves the machine running, to be used again with `--attach` or looked at with `top`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -34,8 +34,8 @@ pub(crate) struct Arguments {
     /// Seconds that a command of --exec may take
     #[arg(long, default_value_t = 300)]
     limit: u64,
-    /// Leave the machine running at the end, for --attach
-    #[arg(long, requires = "exec")]
+    /// Leave the machine running instead of giving it to the terminal, for --attach and for top
+    #[arg(long)]
     keep: bool,
     /// Use the machine that an earlier --keep left in this directory
     #[arg(long, value_name = "DIRECTORY", requires = "exec")]
@@ -67,19 +67,24 @@ pub(crate) fn run(project: &Project, arguments: &Arguments) -> anyhow::Result<An
     }
     let directory = RunDir::create(&project.target.join("nested/shell"))?;
     let boot = if arguments.oxenstored { Boot::Oxenstored } else { Boot::TwoCpus };
-    let console = if arguments.exec.is_empty() { Console::Terminal } else { Console::Log };
+    let person = arguments.exec.is_empty() && !arguments.keep;
+    let console = if person { Console::Terminal } else { Console::Log };
     let mut machine = machine(boot, arguments.boot.accel.resolve(), console, &directory);
-    if console == Console::Terminal {
+    if person {
         machine.dom0_words.push("shell".into());
     }
     let lifetime = if arguments.keep { Lifetime::Keepable } else { Lifetime::Owned };
     let world = World::start(&machine, &artifacts, directory, lifetime, Progress::default())?;
-    if console == Console::Terminal {
+    if person {
         return hand_over(world);
+    }
+    if arguments.exec.is_empty() {
+        serve(&world)?;
     }
     let answer = execute(&world.dom0, arguments)?;
     if arguments.keep {
-        println!("kept running: cargo xtask shell --attach {} --exec ...", world.keep().display());
+        let directory = world.keep();
+        println!("kept running: cargo xtask top, or cargo xtask shell --attach {} --exec ...", directory.display());
     } else {
         world.power_off()?;
     }
@@ -105,10 +110,15 @@ fn execute(dom0: &Dom0, arguments: &Arguments) -> anyhow::Result<Answer> {
     Ok(answer)
 }
 
-fn hand_over(world: World) -> anyhow::Result<Answer> {
+/// Starts driverdom, and a guest with a disk of it.
+fn serve(world: &World) -> anyhow::Result<()> {
     let disk = LinuxConfig::new("g").disk("xvda", "rw", "gpt:demo");
-    let started = world.driverdom(&Config::default()).and_then(|_| world.linux(&disk));
-    let greeting = started.map_or_else(|error| format!("not all is running: {error:#}"), |_| GREETING.to_owned());
+    world.driverdom(&Config::default()).and_then(|_| world.linux(&disk)).map(|_| ())
+}
+
+fn hand_over(world: World) -> anyhow::Result<Answer> {
+    let started = serve(&world);
+    let greeting = started.map_or_else(|error| format!("not all is running: {error:#}"), |()| GREETING.to_owned());
     world.dom0.check(&format!("echo {} > /dev/console", shell_quoted(&greeting)), 30)?;
     world.wait_for_person()?;
     // QEMU leaves the terminal as it was, yet a shell in it may not have.

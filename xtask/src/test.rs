@@ -59,12 +59,12 @@ const HOST_CHECKS: &[HostCheck] = &[
     HostCheck {
         name: "loom-mutant-no-fence",
         about: "without its barrier the ring does, and loom sees it",
-        run: |project| host_tests::loom_mutant(project, "mutant_no_fence"),
+        run: |project| host_tests::loom_mutant(project, "no_fence"),
     },
     HostCheck {
         name: "loom-mutant-no-final-check",
         about: "without its second look the ring does, and loom sees it",
-        run: |project| host_tests::loom_mutant(project, "mutant_no_final_check"),
+        run: |project| host_tests::loom_mutant(project, "no_final_check"),
     },
     HostCheck { name: "elf-check", about: "the guests' ELF files: red zone, symbols, segments, size", run: elf },
     HostCheck { name: "tidy", about: "the sources: format, lints, docs, sizes, unsafe, dependencies", run: tidiness },

@@ -152,7 +152,7 @@ impl Device {
         self.phase != Phase::Fresh
     }
 
-    /// Takes in what was read, and what follows for the device's times.
+    /// Takes in what was read, and what follows for the device's times. `look` is how long looks take.
     pub(super) fn update(
         &mut self,
         now: Nanos,
@@ -160,6 +160,7 @@ impl Device {
         online: bool,
         frontend: Option<State>,
         guest: &mut Guest,
+        look: Nanos,
     ) {
         let frontend_before = self.seen.and_then(|seen| seen.frontend);
         self.seen = Some(Seen { own, online, frontend, frontend_before });
@@ -169,7 +170,7 @@ impl Device {
             let taken_away = frontend.is_none() && frontend_before.is_some();
             let removal = if taken_away { Removal::Forced } else { Removal::Asked };
             (self.closing, self.asked_at) = (Some(removal), now);
-            guest.begin_closing(now, removal, now.since(self.refresh_began));
+            guest.begin_closing(now, removal, look);
         } else if own == Some(State::INITIALISING) && self.closing.is_some() {
             // Removed and made anew before we looked.
             self.closing = None;

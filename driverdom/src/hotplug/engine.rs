@@ -10,7 +10,7 @@ use xen_proto::{DomId, Nanos};
 
 use super::control::Control;
 use super::device::{Activity, Device, Question, Verdict};
-use super::guest::{FairQueue, Guest};
+use super::guest::{FairQueue, Guest, Looks};
 use super::listing::Listing;
 use super::paths::{self, Change};
 use super::reasons::{self, Reasons};
@@ -49,6 +49,7 @@ pub struct Hotplug {
     pub(super) timers: BTreeSet<(Nanos, VbdId)>,
     /// Devices whose volume was being drained when they asked for it, and which have not asked again.
     pub(super) waiting: BTreeSet<VbdId>,
+    pub(super) looks: Looks,
     listing: Listing,
     pub(super) reasons: Reasons,
     pub(super) statistics: Statistics,
@@ -79,6 +80,7 @@ impl Hotplug {
             actions: VecDeque::new(),
             timers: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            looks: Looks::default(),
             listing: Listing::default(),
             reasons: Reasons::default(),
             statistics: Statistics::default(),

@@ -17,8 +17,8 @@ const CHANGES_INTERVAL: Nanos = Nanos::from_millis(1_000);
 /// How long dom0 may pause between two devices of a guest that it destroys: a loaded one was seen to pause for 3.5 s. It must
 /// not find the first devices gone before it has looked at their answers.
 const DESTROY_PAUSE: Nanos = Nanos::from_millis(5_000);
-/// Where xenstored takes long to answer us, dom0 is busy and slow to look: the devices stay for so many times what our last look
-/// took, up to [`MOST_FOR_LOOKS`]. Five commands of xl's at a time were seen to need more than half a second for three disks.
+/// Where xenstored takes long to answer us, dom0 is busy and slow to look: the devices stay for so many times what our looks
+/// take, up to [`MOST_FOR_LOOKS`]. Five commands of xl's at a time were seen to need more than half a second for three disks.
 const LOOKS: u64 = 32;
 const MOST_FOR_LOOKS: Nanos = Nanos::from_millis(3_000);
 
@@ -60,7 +60,7 @@ pub(super) struct Guest {
 
 impl Guest {
     /// The toolstack began to remove one more device: the dwell of all of them begins anew.
-    /// `look` is how long it took us to see that.
+    /// `look` is how long it takes us to see that.
     pub(super) fn begin_closing(&mut self, now: Nanos, removal: Removal, look: Nanos) {
         self.closing += 1;
         let dwell = match removal {
@@ -134,6 +134,27 @@ impl Guest {
         if self.closing == 0 {
             self.destroy = None;
         }
+    }
+}
+
+/// How long looks at devices take lately, whosever they are: the one that sees a removal may have been quick by luck.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    average: Nanos,
+}
+
+/// Looks over which their time is averaged, about.
+const LOOKS_AVERAGED: u64 = 8;
+
+impl Looks {
+    /// Takes down what a look took.
+    pub(super) fn add(&mut self, took: Nanos) {
+        self.average = Nanos((self.average.0 * (LOOKS_AVERAGED - 1) + took.0.min(MOST_FOR_LOOKS.0)) / LOOKS_AVERAGED);
+    }
+
+    /// How long a look takes that took `last` just now.
+    pub(super) fn usual(&self, last: Nanos) -> Nanos {
+        self.average.max(last)
     }
 }
 
@@ -241,6 +262,18 @@ mod tests {
                 assert_eq!(guest.quiet_until, Nanos::from_millis(dwell), "{look} ms");
             }
         }
+    }
+
+    #[test]
+    fn a_quick_look_among_slow_ones_is_luck_and_a_slow_one_among_quick_ones_is_not() {
+        for (lately, last, usual) in [([40; 40], 5, 39), ([10; 40], 200, 200), ([10; 40], 5, 9)] {
+            let mut looks = Looks::default();
+            lately.iter().for_each(|took| looks.add(Nanos::from_millis(*took)));
+            assert_eq!(looks.usual(Nanos::from_millis(last)).0 / 1_000_000, usual, "{last} ms after {} ms", lately[0]);
+        }
+        let mut looks = Looks::default();
+        (0..100).for_each(|_| looks.add(Nanos(u64::MAX)));
+        assert!(looks.usual(Nanos(0)) <= MOST_FOR_LOOKS);
     }
 
     #[test]

@@ -106,7 +106,12 @@ impl Hotplug {
         let online = is_online(batch.value(1));
         let frontend = batch.value(FRONTEND_SLOT).ok().map(State::parse);
         let quiet_until = guest.quiet_until;
-        device.update(turn.now, own, online, frontend, guest);
+        let look = turn.now.since(device.refresh_began);
+        if device.seen.is_some() {
+            // The first look at a device waits for the events of its making.
+            self.looks.add(look);
+        }
+        device.update(turn.now, own, online, frontend, guest, self.looks.usual(look));
         let dwell_shortened = guest.quiet_until < quiet_until;
         if device.phase == Phase::Fresh {
             let text = |slot: usize| batch.value(CONFIG_SLOT + slot).unwrap_or_default().to_vec();

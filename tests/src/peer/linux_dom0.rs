@@ -6,6 +6,9 @@ use super::volumes::{Kind, SCRIPT_LOG, Volumes, specification};
 use super::{Backend, Volume, device_name};
 use crate::dom0::Dom0;
 
+/// Its name in every result.
+pub const NAME: &str = "linux-dom0";
+
 /// blkback in dom0, with volumes on a data disk that is dom0's while this serves.
 #[derive(Debug)]
 pub struct LinuxDom0<'a> {
@@ -68,7 +71,7 @@ impl<'a> LinuxDom0<'a> {
 
 impl Backend for LinuxDom0<'_> {
     fn name(&self) -> &'static str {
-        "linux-dom0"
+        NAME
     }
 
     fn domid(&self) -> u32 {

@@ -15,7 +15,7 @@ use crate::driverdom::Driverdom;
 use crate::guest::driverdom_disk;
 pub use crate::scenarios::vbd::{device_name, device_number};
 
-pub use end::{End, end};
+pub use end::{End, Ended, end};
 pub use floor::{FLOOR, Floor, TOOLS};
 pub use hot::{HotAttach, hot_attach};
 pub use life::{Life, live};

@@ -17,13 +17,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "frontend-malformed-requests",
         about: "every malformed request is answered as it must be, on disks and in memory, writable or not; an ordinary read follows each",
-        boot: Boot::TwoCpus,
+        boot: Boot::Default,
         run: requests,
     },
     Scenario {
         name: "frontend-impossible-producer",
         about: "a vbd whose ring is broken closes alone: the guest's other vbd and another guest's load go on, and it reconnects",
-        boot: Boot::TwoCpus,
+        boot: Boot::Default,
         run: impossible_producer,
     },
 ];

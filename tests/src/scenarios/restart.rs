@@ -86,6 +86,9 @@ fn destroyed(world: &mut World) -> anyhow::Result<()> {
     attach(dom0, &driverdom, &guest.name, "xvdb", "rw", "gpt:demo")?;
     sector.expect(&guest, "xvdb")?;
 
+    // A guest whose disk has lost its backend reboots into the new one's hands.
+    destroy_driverdom(dom0)?;
+    world.driverdom(&Config::default())?;
     guest.run("reboot -f", 5)?;
     guest.wait_up(2)?;
     sector.expect(&guest, if is_there(&guest, "xvda")? { "xvda" } else { "xvdb" })

@@ -13,6 +13,11 @@ impl FromIterator<f64> for Times {
 }
 
 impl Times {
+    /// All of them, the shortest first.
+    pub(super) fn all(&self) -> &[f64] {
+        &self.0
+    }
+
     /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.0.len()

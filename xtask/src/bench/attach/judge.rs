@@ -1,21 +1,26 @@
 //! What is promised of attaches, and whether the rows keep it.
 
-use nested_tests::peer::{FLOOR, Life};
+use nested_tests::driverdom::NAME;
+use nested_tests::peer::{FLOOR, Life, linux_dom0};
 
 use super::rows::{Own, Row};
 use crate::bench::Promise;
 use crate::bench::numbers::slope;
 
-/// driverdom's rows of one kind of volume, and the floor's.
-struct Pair<'a> {
+/// driverdom's rows of one kind of volume, and others' to compare them with.
+struct Comparison<'a> {
     volume: &'static str,
     ours: Vec<&'a Row>,
     floor: Vec<&'a Row>,
+    /// Of blkback in dom0 with Xen's block script.
+    script: Vec<&'a Row>,
 }
 
 /// All promises that the rows have something to say about.
 pub(super) fn promises(rows: &[Row], own: Own) -> Vec<Promise> {
-    let failed = rows.iter().filter(|row| row.failure.is_some()).count();
+    // A Linux peer's failure is a row that says so.
+    let judged = rows.iter().filter(|row| [NAME, FLOOR].contains(&row.backend));
+    let failed = judged.filter(|row| row.failure.is_some()).count();
     let mut promises = vec![
         Promise { text: format!("every guest comes up and goes quietly: {failed} rows do not"), kept: failed == 0 },
         Promise {
@@ -23,20 +28,26 @@ pub(super) fn promises(rows: &[Row], own: Own) -> Vec<Promise> {
             kept: own.attach.p99 <= 50,
         },
     ];
-    let floor: Vec<&Row> = rows.iter().filter(|row| row.backend == FLOOR).collect();
-    let mut ours: Vec<&Row> = rows.iter().filter(|row| row.backend == "driverdom").collect();
+    let of = |backend| rows.iter().filter(|row| row.backend == backend).collect::<Vec<&Row>>();
+    let (mut ours, floor, script) = (of(NAME), of(FLOOR), of(linux_dom0::NAME));
     ours.sort_by_key(|row| row.volume);
     for rows in ours.chunk_by(|one, other| one.volume == other.volume) {
-        let pair = Pair { volume: rows[0].volume.name(), ours: rows.to_vec(), floor: floor.clone() };
-        promises.extend(pair.promises());
+        let (floor, script) = (floor.clone(), script.clone());
+        promises.extend(Comparison { volume: rows[0].volume.name(), ours: rows.to_vec(), floor, script }.promises());
     }
     promises
 }
 
-impl Pair<'_> {
+impl Comparison<'_> {
     fn promises(&self) -> Vec<Promise> {
         let of_few = [self.small_destroy(8, 1.8), self.own_start_up(100, 0.05)];
-        let of_many = [self.creates(1.15), self.slopes(1.15), self.straight(50, 1.3), self.destroys(100, 1.25)];
+        let of_many = [
+            self.creates(1.15),
+            self.slopes(1.15),
+            self.script_slope(15.0),
+            self.straight(50, 1.3),
+            self.destroys(100, 1.25),
+        ];
         of_few.into_iter().chain(of_many).flatten().collect()
     }
 
@@ -52,6 +63,14 @@ impl Pair<'_> {
         let (ours, floor) = (slope(&creates(&self.ours, |_| true))?, slope(&creates(&self.floor, |_| true))?);
         let text = format!("create's slope at most {limit} x the floor's: {ours:.4} and {floor:.4} s a disk");
         Some(self.promise(&text, ours <= limit * floor))
+    }
+
+    /// A disk more costs xl so many times less than with the script, as far as that gets.
+    fn script_slope(&self, times: f64) -> Option<Promise> {
+        let script = slope(&creates(&self.script, |_| true))?;
+        let ours = slope(&creates(&self.ours, |_| true))?;
+        let text = format!("create's slope at most 1/{times} of the script's: {ours:.4} and {script:.4} s a disk");
+        Some(self.promise(&text, ours * times <= script))
     }
 
     /// Below and above `bend` disks it takes the same for one more.
@@ -157,6 +176,19 @@ mod tests {
         assert_eq!(broken_ones.len(), 3, "{broken_ones:?}");
         let all = [rows("driverdom", 0.11, 2.0), rows(FLOOR, 0.11, 2.0)].concat();
         assert!(matches!(broken(&all, own(1)).as_slice(), [one] if one.contains("from 50 disks on")));
+    }
+
+    #[test]
+    fn the_script_is_compared_as_far_as_it_gets() {
+        for (script, broken_ones) in [(1.66, 0), (1.64, 1)] {
+            let mut peer = rows(linux_dom0::NAME, script, 1.0);
+            peer.truncate(3);
+            (peer[2].lives, peer[2].failure) = (vec![], Some("timed out".into()));
+            let all = [rows("driverdom", 0.11, 1.0), peer].concat();
+            let broken = broken(&all, own(1));
+            assert_eq!(broken.len(), broken_ones, "{broken:?}");
+            assert!(broken.iter().all(|text| text.contains("1/15")), "{broken:?}");
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Serialize for Row {
             "backend": self.backend, "volume": self.volume.name(), "disks": self.disks, "ok": self.failure.is_none(),
             "create_s": self.time(|life| life.create), "connected_s": self.time(|life| life.connected),
             "backend_connected_s": self.time(|life| life.backend_connected), "destroy_s": self.time(|life| life.destroy),
-            "times": self.lives.len(),
+            "times": self.lives.len(), "failure": self.failure,
         });
         row.serialize(serializer)
     }

@@ -130,7 +130,7 @@ impl Row {
             "p50_s": offer.percentile(500), "p99_s": offer.percentile(990), "p999_s": offer.percentile(999),
             "max_s": offer.max(), "over_2s": offer.over(2.0), "over_9s": offer.over(9.0), "failed": self.failed,
             "own_p50_s": own.map(|own| own.p50), "own_p999_s": own.map(|own| own.p999), "own_max_s": own.map(|own| own.max),
-            "seen_late": self.seen_late,
+            "seconds": offer.all(), "seen_late": self.seen_late,
             "hot": self.connect.count(), "quick_frontends": self.quick_frontends,
             "hot_connected_p50_s": connect.percentile(500), "hot_connected_p999_s": connect.percentile(999),
             "hot_connected_max_s": connect.max(),
