@@ -19,7 +19,7 @@ pub fn self_check(dom0: &Dom0) -> anyhow::Result<String> {
     let sums = dom0.spawn(&format!("check-sums {stop} {ROUNDS_WANTED}"), 300)?;
     let guest = LinuxGuest::create(dom0, &LinuxConfig::new("selfcheck"));
     let beside = guest.and_then(|guest| {
-        guest.check("for i in 1 2 3; do gzip -c /bin/busybox | gunzip -c | sha256sum; done | sort -u | wc -l", 120)
+        guest.check("for i in 1 2; do gzip -c /bin/busybox | gunzip -c | sha256sum; done | sort -u | wc -l", 120)
     });
     dom0.check(&format!("touch {stop}"), 20)?;
     let output = sums.wait()?;

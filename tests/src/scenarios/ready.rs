@@ -36,7 +36,7 @@ fn ready_in_8_mib(world: &mut World) -> anyhow::Result<()> {
     let words: Vec<_> = line.split_whitespace().collect();
     let [_, _, memory, vcpus, state, _] = words[..] else { anyhow::bail!("xl list: {line}") };
     ensure!((memory, vcpus) == ("8", "1") && !state.contains(['c', 's', 'p', 'd']), "xl list: {line}");
-    driverdom.shut_down()
+    Ok(())
 }
 
 /// How long is looked at, and how much CPU time driverdom may take in it.
