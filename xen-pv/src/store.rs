@@ -28,13 +28,16 @@ impl StoreRing {
         self.port
     }
 
-    /// Reads what is there, up to `into.len()` bytes; 0: nothing now.
+    /// Reads all that is there; 0: nothing now.
+    ///
+    /// # Panics
+    /// If `into` is smaller than the ring, 1,024 bytes: whether xenstored waits for room is known only when all has been read.
     #[expect(clippy::cast_possible_truncation, reason = "at most the ring's size")]
     pub fn read(&mut self, into: &mut [u8]) -> usize {
+        assert!(into.len() >= XENSTORE_RING_SIZE, "room for a whole ring");
         let ring = self.ring;
         let cons = ring.rsp_cons.load(Ordering::Relaxed);
-        let waiting = self.filled(ring.rsp_prod.load(Ordering::Acquire), cons).unwrap_or(0);
-        let len = waiting.min(into.len());
+        let len = self.filled(ring.rsp_prod.load(Ordering::Acquire), cons).unwrap_or(0);
         if len > 0 {
             ring::copy_out(&ring.rsp, cons, &mut into[..len]);
             ring.rsp_cons.store(cons.wrapping_add(len as u32), Ordering::Release);

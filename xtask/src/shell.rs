@@ -1,7 +1,7 @@
 //! `cargo xtask shell`: dom0 for a person, or for a script.
 //!
-//! Without `--exec` driverdom serves a guest's disk, and the terminal becomes dom0's console. With it, each command runs in dom0 and
-//! its output is printed. `--keep` leaves the machine running, to be used again with `--attach` or looked at with `top`.
+//! Without `--exec` driverdom serves a guest's disk. With it, each command runs in dom0 and its output is printed. `--keep` leaves the
+//! machine running, to be used again with `--attach` or looked at with `top`; else, without `--exec`, the terminal becomes dom0's console.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -78,10 +78,12 @@ pub(crate) fn run(project: &Project, arguments: &Arguments) -> anyhow::Result<An
     if person {
         return hand_over(world);
     }
-    if arguments.exec.is_empty() {
-        serve(&world)?;
+    let served = if arguments.exec.is_empty() { serve(&world) } else { Ok(()) };
+    let mut answer = execute(&world.dom0, arguments)?;
+    if let Err(error) = served {
+        println!("not all is running: {error:#}");
+        answer = Answer::DidNotHold;
     }
-    let answer = execute(&world.dom0, arguments)?;
     if arguments.keep {
         let directory = world.keep();
         println!("kept running: cargo xtask top, or cargo xtask shell --attach {} --exec ...", directory.display());

@@ -87,8 +87,7 @@ impl Connection {
         });
         while let Some((path, token)) = store.next_event(self.domain) {
             let event = message(Kind::WATCH_EVENT.0, 0, 0, format!("{path}\0{token}\0").as_bytes());
-            let unsent = usize::from(self.sent_of_first > 0);
-            let merged = store.flavour == Flavour::C && self.outgoing.iter().skip(unsent).any(|other| *other == event);
+            let merged = store.flavour == Flavour::C && self.outgoing.contains(&event);
             if !merged {
                 self.events += 1;
                 self.outgoing.push_back(event);

@@ -141,20 +141,33 @@ impl Guest {
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     average: Nanos,
+    /// When the last one was.
+    last_at: Nanos,
 }
 
 /// Looks over which their time is averaged, about.
 const LOOKS_AVERAGED: u64 = 8;
+/// For how long after a look it says something about the next.
+const LOOKS_KEPT: Nanos = Nanos::from_millis(10_000);
+/// A look that took longer makes no dwell longer.
+const LONGEST_LOOK: Nanos = Nanos(MOST_FOR_LOOKS.0 / LOOKS);
 
 impl Looks {
     /// Takes down what a look took.
-    pub(super) fn add(&mut self, took: Nanos) {
-        self.average = Nanos((self.average.0 * (LOOKS_AVERAGED - 1) + took.0.min(MOST_FOR_LOOKS.0)) / LOOKS_AVERAGED);
+    pub(super) fn add(&mut self, now: Nanos, took: Nanos) {
+        let took = took.min(LONGEST_LOOK);
+        let before = self.lately(now).unwrap_or(took);
+        self.average = Nanos((before.0 * (LOOKS_AVERAGED - 1) + took.0) / LOOKS_AVERAGED);
+        self.last_at = now;
     }
 
-    /// How long a look takes that took `last` just now.
-    pub(super) fn usual(&self, last: Nanos) -> Nanos {
-        self.average.max(last)
+    /// How long a look takes, of which the last took so long.
+    pub(super) fn usual(&self, now: Nanos, last: Nanos) -> Nanos {
+        self.lately(now).map_or(last, |average| average.max(last))
+    }
+
+    fn lately(&self, now: Nanos) -> Option<Nanos> {
+        (self.average > Nanos(0) && now.since(self.last_at) < LOOKS_KEPT).then_some(self.average)
     }
 }
 
@@ -266,14 +279,25 @@ mod tests {
 
     #[test]
     fn a_quick_look_among_slow_ones_is_luck_and_a_slow_one_among_quick_ones_is_not() {
-        for (lately, last, usual) in [([40; 40], 5, 39), ([10; 40], 200, 200), ([10; 40], 5, 9)] {
+        let at = Nanos::from_millis;
+        for (lately, last, later, usual) in [
+            (40, 5, 0, 40),
+            (40, 5, 9_999, 40),
+            (40, 5, 10_000, 5),
+            (10, 200, 0, 200),
+            (10, 5, 0, 10),
+            (0, 5, 0, 5),
+            (9_000, 5, 0, 93),
+        ] {
             let mut looks = Looks::default();
-            lately.iter().for_each(|took| looks.add(Nanos::from_millis(*took)));
-            assert_eq!(looks.usual(Nanos::from_millis(last)).0 / 1_000_000, usual, "{last} ms after {} ms", lately[0]);
+            (0..20).for_each(|_| looks.add(at(1_000), at(lately)));
+            let found = looks.usual(at(1_000 + later), at(last)).0 / 1_000_000;
+            assert_eq!(found, usual, "{last} ms, {later} ms after looks of {lately} ms");
         }
         let mut looks = Looks::default();
-        (0..100).for_each(|_| looks.add(Nanos(u64::MAX)));
-        assert!(looks.usual(Nanos(0)) <= MOST_FOR_LOOKS);
+        looks.add(at(1_000), at(9_000));
+        (0..8).for_each(|_| looks.add(at(1_000), at(8)));
+        assert!(looks.usual(at(1_000), at(8)) < at(40), "one stall is soon forgotten");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! xenstore. There is no script, no lock and no thread; all devices go side by side, and the work of an attach does not depend
 //! on how many devices there are.
 //!
-//! [`Hotplug`] reconciles. A watch event only marks a device as changed. A changed device reads its nodes in one batch, the
+//! [`Hotplug`] reconciles. A watch event only marks a device as changed. A changed device reads its nodes in one batch (unless its
+//! volume was just opened: the transaction that offers it reads them), the
 //! table in [`xen_proto::xenbus`] says what to do, and that is done as one small task: a batch of reads, a transaction, or an
 //! [`Action`] for the block backend. Then the table is asked again, until nothing is to be done. Few tasks run at once; devices
 //! wait for their turn in a queue that is fair between *guests*, so one that writes its nodes in a loop delays no other.

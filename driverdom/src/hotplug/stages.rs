@@ -109,9 +109,9 @@ impl Hotplug {
         let look = turn.now.since(device.refresh_began);
         if device.seen.is_some() {
             // The first look at a device waits for the events of its making.
-            self.looks.add(look);
+            self.looks.add(turn.now, look);
         }
-        device.update(turn.now, own, online, frontend, guest, self.looks.usual(look));
+        device.update(turn.now, own, online, frontend, guest, self.looks.usual(turn.now, look));
         let dwell_shortened = guest.quiet_until < quiet_until;
         if device.phase == Phase::Fresh {
             let text = |slot: usize| batch.value(CONFIG_SLOT + slot).unwrap_or_default().to_vec();

@@ -81,6 +81,7 @@ impl Footprint {
         }
         let grown = Self::take(dom0, driverdom)?;
         rounds()?;
+        before.check_again(dom0, driverdom)?;
         grown.check_within(dom0, driverdom, HEAP_SLACK)
     }
 

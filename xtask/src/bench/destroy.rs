@@ -5,7 +5,7 @@ use nested_tests::dom0::Dom0;
 use nested_tests::driverdom::{Config, Driverdom, NAME};
 use nested_tests::guest::{console_log, driverdom_disk};
 use nested_tests::image::Layout;
-use nested_tests::peer::{Backend, End, Floor, Volume, device_name, end};
+use nested_tests::peer::{Backend, End, Ended, Floor, Volume, device_name, end};
 use nested_tests::progress::Progress;
 use nested_tests::qemu::Accel;
 use nested_tests::qmp::Qmp;
@@ -145,7 +145,9 @@ fn own_ends(world: &World) -> anyhow::Result<OwnEnds> {
         let one = |_| {
             world.driverdom(&Config::default())?;
             before(&world.dom0)?;
-            Ok(end(&world.dom0, NAME, how)?.seconds)
+            let Ended { seconds, said } = end(&world.dom0, NAME, how)?;
+            ensure!(said.lines().all(|line| line.contains("reset")), "xl said: {said}");
+            Ok(seconds)
         };
         median((0..TIMES).map(one).collect::<anyhow::Result<_>>()?).context("nothing was measured")
     };

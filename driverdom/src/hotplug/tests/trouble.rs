@@ -372,3 +372,30 @@ fn nothing_is_due_when_nothing_happens() {
     world.run();
     assert_eq!(world.connection.served, served);
 }
+
+#[test]
+fn where_looks_take_long_a_directory_stays_longer() {
+    for (look_millis, gone_after_600, gone_after_2000) in [(0, true, true), (50, false, true), (500, false, false)] {
+        let mut world = World::new([5, 6]);
+        let other = id(6, 1);
+        world.connected(DISK);
+        world.attach_as(other, "disk1", "w");
+        world.run();
+        for _ in 0..10 {
+            // Another guest's event is looked at, and the answers take their time.
+            world.frontend(other, 1);
+            (0..3).for_each(|_| _ = world.step());
+            world.now = world.now + Nanos::from_millis(look_millis);
+            world.run();
+        }
+        world.remove(DISK, Force::Off);
+        world.run();
+        world.frontend(DISK, 6);
+        world.pass(600);
+        assert_eq!(world.own(DISK) == "-", gone_after_600, "looks of {look_millis} ms");
+        world.pass(1_400);
+        assert_eq!(world.own(DISK) == "-", gone_after_2000, "looks of {look_millis} ms");
+        world.pass(1_500);
+        assert_eq!(world.own(DISK), "-", "three seconds at most");
+    }
+}
