@@ -6,6 +6,7 @@ use anyhow::Context;
 
 use crate::dom0::{Dom0, Node};
 use crate::guest::console_log;
+use crate::scenarios::vbd::xl_quietly;
 
 /// The domain's name, which guests' disk lines use.
 pub const NAME: &str = "driverdom";
@@ -141,6 +142,16 @@ impl<'a> Driverdom<'a> {
         self.dom0.check(&format!("xl shutdown {NAME}"), 30)?;
         self.dom0.wait_gone(self.domid, 60)
     }
+}
+
+/// Crashes driverdom and waits until Xen says that it has. It is kept, as the config has it.
+///
+/// # Errors
+/// What xl said, or that driverdom goes on.
+pub fn crash(dom0: &Dom0) -> anyhow::Result<()> {
+    xl_quietly(dom0, &format!("sysrq {NAME} c"), 30)?;
+    dom0.wait_until(&format!("xl list {NAME} | awk 'NR == 2 {{print $5}}' | grep c"), 30)?;
+    Ok(())
 }
 
 #[cfg(test)]

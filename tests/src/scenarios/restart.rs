@@ -6,7 +6,7 @@ use super::Scenario;
 use super::host_bytes::nonce;
 use super::vbd::{attach, xl_quietly};
 use crate::dom0::Dom0;
-use crate::driverdom::{Config, Driverdom, NAME};
+use crate::driverdom::{Config, Driverdom, NAME, crash};
 use crate::guest::{LinuxConfig, LinuxGuest, console_log};
 use crate::testfront::{TestFront, TestFrontConfig};
 use crate::world::{Boot, DISK, World};
@@ -127,8 +127,7 @@ fn crashed(world: &mut World) -> anyhow::Result<()> {
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     ensure!(world.qmp.device_is_driven(DISK)?, "QEMU does not see the driver that writes");
-    xl_quietly(&world.dom0, &format!("sysrq {NAME} c"), 30)?;
-    world.dom0.wait_until(&format!("xl list {NAME} | awk 'NR == 2 {{print $5}}' | grep c"), 30)?;
+    crash(&world.dom0)?;
     ensure!(!world.qmp.device_is_driven(DISK)?, "the crashed driverdom left its disk running");
     let console = world.dom0.check(&format!("cat {}", console_log(NAME)), 30)?;
     ensure!(console.contains("control/sysrq"), "driverdom did not say why it crashed: {console}");

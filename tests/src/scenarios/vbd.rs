@@ -120,7 +120,7 @@ pub fn device_name(number: usize) -> String {
 ///
 /// # Errors
 /// What it said.
-pub(super) fn xl_quietly(dom0: &Dom0, arguments: &str, limit: u64) -> anyhow::Result<()> {
+pub(crate) fn xl_quietly(dom0: &Dom0, arguments: &str, limit: u64) -> anyhow::Result<()> {
     let Output { rc, err, .. } = dom0.run(&format!("xl {arguments}"), limit)?;
     ensure!(rc == 0 && err.is_empty(), "'xl {arguments}' ended with {rc} and said: {err}");
     Ok(())

@@ -1,8 +1,9 @@
 //! The backend's half of the handshake as a pure table: from what we hold and what xenstore says follows one step.
 //!
 //! The table is driven by *states*, not by events: whoever drives it reads the nodes again after any watch event, at the latest
-//! when the step under way is done, and asks for the next step until it says [`Step::Rest`]. Missed and merged events therefore do no harm. Before a step writes, it reads our
-//! `state` again in its own transaction and gives up if that is not the one the decision was made on.
+//! when the step under way is done, and asks for the next step until it says [`Step::Rest`]. Missed and merged events therefore
+//! do no harm. Before a step writes, it reads our `state` again in its own transaction and gives up if that is not the one the
+//! decision was made on.
 
 use super::State;
 use crate::Nanos;

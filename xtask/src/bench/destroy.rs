@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 use nested_tests::dom0::Dom0;
-use nested_tests::driverdom::{Config, Driverdom, NAME};
+use nested_tests::driverdom::{Config, Driverdom, NAME, crash};
 use nested_tests::guest::{console_log, driverdom_disk};
 use nested_tests::image::Layout;
 use nested_tests::peer::{Backend, End, Ended, Floor, Volume, device_name, end};
@@ -157,13 +157,6 @@ fn own_ends(world: &World) -> anyhow::Result<OwnEnds> {
         crashed: times(crash, End::Destroy)?,
         shutdown: times(alive, End::Shutdown)?,
     })
-}
-
-/// Crashes driverdom; it is kept as `on_crash` of the tests' configuration says.
-fn crash(dom0: &Dom0) -> anyhow::Result<()> {
-    dom0.check(&format!("xl sysrq {NAME} c"), 30)?;
-    dom0.wait_until(&format!("xl list {NAME} | awk 'NR == 2 {{print $5}}' | grep c"), 30)?;
-    Ok(())
 }
 
 impl Row {
